@@ -1,0 +1,248 @@
+//! Records in maps (totals) and in the two ring buffers (control, timeline).
+
+use crate::{HIST, KINDS, REASONS, SPACES};
+
+/// Where the totals of one process live while it runs. Key of the map: its thread-group id in the
+/// initial PID namespace. When the last thread is gone the record moves to the map of the dead.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Proc {
+    /// Unique in the run; a process that execs over itself begins a new one.
+    pub id: u64,
+    pub tgid: u32,
+    /// Thread-group id in the supervisor's PID namespace, 0 when it is not visible there.
+    pub ns_pid: u32,
+    pub parent_tgid: u32,
+    /// Threads alive.
+    pub threads: u32,
+    pub flags: u32,
+    pub pad: u32,
+    pub born_ns: u64,
+    /// 0 while it runs.
+    pub gone_ns: u64,
+    pub ext_alloc_count: u64,
+    pub ext_alloc_bytes: u64,
+    pub ext_free_count: u64,
+    pub ext_free_bytes: u64,
+    /// Backing stores that bypass the allocator (resizable, growable shared, WebAssembly).
+    pub store_alloc_bytes: u64,
+    pub store_free_bytes: u64,
+    /// V8 pages by `MemoryAllocator`, large pages apart (bytes of their objects).
+    pub pages_alloc: u64,
+    pub pages_free: u64,
+    pub large_live_bytes: u64,
+    /// Hits in this process.
+    pub hits: u64,
+}
+
+pub const PROC_ROOT: u32 = 1 << 0;
+/// It has called exec since it was seen first.
+pub const PROC_EXECED: u32 = 1 << 1;
+/// It was replaced by an exec of its own, it did not end.
+pub const PROC_REPLACED: u32 = 1 << 2;
+
+/// Key of a living isolate.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HeapKey {
+    pub proc_id: u64,
+    /// `Heap*` in the watched process.
+    pub heap: u64,
+}
+
+/// Key of an address that belongs to a process: a large page or a backing store.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddrKey {
+    pub proc_id: u64,
+    pub addr: u64,
+}
+
+/// Totals of one isolate.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Iso {
+    /// Unique in the run, ascending in order of birth.
+    pub seq: u64,
+    pub proc_id: u64,
+    pub heap: u64,
+    pub tgid: u32,
+    /// Thread (in the initial PID namespace) that set it up.
+    pub tid: u32,
+    pub born_ns: u64,
+    /// 0 while it lives.
+    pub gone_ns: u64,
+    /// Collections begun (prologues); equals the sum of `gcs` unless one was cut off by the end.
+    pub begun: u64,
+    pub gcs: [u64; KINDS],
+    pub forced: [u64; KINDS],
+    pub reasons: [[u64; REASONS]; KINDS],
+    pub incremental_starts: u64,
+    pub minor_incremental_starts: u64,
+    pub pause_ns_total: u64,
+    pub pause_ns_max: u64,
+    pub pause_hist: [u32; HIST],
+    pub large_count: u64,
+    pub large_bytes: u64,
+    /// Pages handed to each space, by V8 space id.
+    pub pages: [u64; SPACES],
+}
+
+/// State of a thread between two hits.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Thread {
+    /// `Heap*` of the isolate that this thread last worked for.
+    pub heap: u64,
+    /// 0 outside a pause.
+    pub pause_start_ns: u64,
+    pub gc_heap: u64,
+    pub gc_reason: u32,
+    pub gc_flags: u32,
+    /// Kind + 1 of the running collection, 0 when none was seen.
+    pub gc_kind: u32,
+    /// The next large page is a promotion.
+    pub promoting: u32,
+    /// Operands kept from entry to return; a size of `u64::MAX` means none.
+    pub buffer_size: u64,
+    pub realloc_old: u64,
+    pub realloc_new: u64,
+    pub reserve_ret: u64,
+    pub reserve_len: u64,
+    pub resize_store: u64,
+    pub resize_len: u64,
+    pub grow_store: u64,
+    pub grow_delta: u64,
+}
+
+/// Key of a thread: process id and thread id as `bpf_get_current_pid_tgid` gives them.
+pub type ThreadKey = u64;
+
+/// Hits and losses of one [`crate::Op`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpCount {
+    pub hits: u64,
+    /// Hits whose effect could not be stored: a full map, an unreadable operand, an unknown isolate.
+    pub lost: u64,
+}
+
+/// Losses that belong to no probe.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Losses {
+    /// A process of the tree that no longer fits the map.
+    pub procs: u64,
+    /// A control record that did not fit its ring: a process may have run unobserved.
+    pub control: u64,
+    /// Timeline records dropped; totals do not depend on them.
+    pub timeline: u64,
+    /// An ended isolate or process that no longer fits the map of the dead.
+    pub graves: u64,
+    /// Reads of `task_struct` that failed.
+    pub tasks: u64,
+}
+
+/// Settings and the root to wait for; the supervisor writes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Config {
+    pub ns_dev: u64,
+    pub ns_ino: u64,
+    /// Process to adopt at its next exec, in the supervisor's PID namespace; 0 when none is awaited.
+    pub root_pid: u32,
+    /// Byte offset of `pid` in `task_struct`; `tgid` follows it. 0 when unknown: forks go unseen.
+    pub task_pid_offset: u32,
+    /// Whether each exec in the tree is stopped until the supervisor continues it.
+    pub stop_at_exec: u32,
+    /// Whether collections are written to the timeline.
+    pub timeline: u32,
+}
+
+pub const CONTROL_EXEC: u32 = 1;
+pub const CONTROL_EXIT: u32 = 2;
+pub const CONTROL_FORK: u32 = 3;
+
+/// A change in the process tree.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Control {
+    pub kind: u32,
+    pub tgid: u32,
+    pub ns_pid: u32,
+    pub parent_tgid: u32,
+    pub proc_id: u64,
+    pub t_ns: u64,
+    /// 1 when the process was sent SIGSTOP and waits for the supervisor.
+    pub stopped: u32,
+    pub pad: u32,
+}
+
+/// One collection, for pictures only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GcEvent {
+    pub proc_id: u64,
+    pub iso_seq: u64,
+    /// Start of the pause.
+    pub t_ns: u64,
+    pub pause_ns: u64,
+    pub kind: u32,
+    pub reason: u32,
+    pub flags: u32,
+    pub tgid: u32,
+}
+
+const _: () = {
+    assert!(size_of::<Proc>() == 128);
+    assert!(size_of::<HeapKey>() == 16);
+    assert!(size_of::<AddrKey>() == 16);
+    assert!(
+        size_of::<Iso>()
+            == 8 * 7 + 8 * KINDS * 2 + 8 * KINDS * REASONS + 8 * 4 + 4 * HIST + 16 + 8 * SPACES
+    );
+    assert!(size_of::<Thread>() == 112);
+    assert!(size_of::<OpCount>() == 16);
+    assert!(size_of::<Losses>() == 40);
+    assert!(size_of::<Config>() == 32);
+    assert!(size_of::<Control>() == 40);
+    assert!(size_of::<GcEvent>() == 48);
+};
+
+#[cfg(feature = "user")]
+mod pod {
+    use super::{AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread};
+
+    // SAFETY: all are `repr(C)` structs of integers without implicit padding (asserted above), so
+    // that every bit pattern is a valid value.
+    macro_rules! pod {
+        ($($t:ty),*) => { $(
+            // SAFETY: see above.
+            unsafe impl aya::Pod for $t {}
+        )* };
+    }
+    pod!(AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{HIST, hist_bucket, hist_floor};
+
+    #[test]
+    fn buckets_are_monotonic_and_narrow() {
+        let mut last = 0;
+        for exp in 0..40u32 {
+            for step in 0..16u64 {
+                let ns = (1u64 << exp) + ((step << exp) >> 4);
+                let b = hist_bucket(ns);
+                assert!(b >= last, "bucket of {ns} went back");
+                last = b;
+                assert!(hist_floor(b) <= ns, "{ns} lies under its bucket's floor");
+                if b + 1 < HIST {
+                    assert!(hist_floor(b + 1) > ns, "{ns} lies over its bucket's end");
+                }
+            }
+        }
+        assert_eq!(hist_bucket(u64::MAX), HIST - 1);
+    }
+}

@@ -1,0 +1,91 @@
+//! Lanes: what is proven or not proven as one.
+
+use perf_gate_ebpf::Op;
+
+/// One kind of fact that is trusted or distrusted as a whole. A lane is *proven* when its probes are
+/// attached and a control on the same binary read its known truth through them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// Births and ends of isolates.
+    Isolate,
+    /// Collections: kinds and reasons.
+    Gc,
+    /// Observable pauses.
+    Pause,
+    /// Starts of incremental marking.
+    Incremental,
+    /// Minor mark-sweep (`--minor-ms`) collections.
+    Minor,
+    /// ArrayBuffers through node's allocator.
+    External,
+    /// Backing stores beside the allocator: resizable, growable shared, WebAssembly.
+    Store,
+    /// Large objects.
+    Large,
+    /// V8 pages by space.
+    Pages,
+}
+
+impl Lane {
+    pub const ALL: [Self; 9] = [
+        Self::Isolate,
+        Self::Gc,
+        Self::Pause,
+        Self::Incremental,
+        Self::Minor,
+        Self::External,
+        Self::Store,
+        Self::Large,
+        Self::Pages,
+    ];
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Isolate => "isolate",
+            Self::Gc => "gc",
+            Self::Pause => "pause",
+            Self::Incremental => "incremental",
+            Self::Minor => "minor",
+            Self::External => "external",
+            Self::Store => "store",
+            Self::Large => "large",
+            Self::Pages => "pages",
+        }
+    }
+
+    /// Operations whose hits and losses make up this lane.
+    #[must_use]
+    pub const fn ops(self) -> &'static [Op] {
+        match self {
+            Self::Isolate => &[Op::HeapSetUp, Op::HeapTearDown],
+            Self::Gc => &[Op::GcPrologue, Op::GcScavenge, Op::GcMarkCompact],
+            Self::Pause => &[Op::PauseStart, Op::PauseStop],
+            Self::Incremental => &[Op::IncrementalStart],
+            Self::Minor => &[Op::GcMinor],
+            Self::External => &[Op::BufferAlloc, Op::BufferFree, Op::BufferRealloc],
+            Self::Store => &[
+                Op::StoreReserve,
+                Op::StoreResize,
+                Op::WasmGrow,
+                Op::StoreDestroy,
+            ],
+            Self::Large => &[Op::LargeAdd, Op::LargePromote],
+            Self::Pages => &[Op::PageAlloc, Op::PageFree],
+        }
+    }
+}
+
+/// The state of a lane over all watched binaries of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneState {
+    pub lane: Lane,
+    /// Probe points that the table wants and that were attached, over all binaries.
+    pub probes: u64,
+    pub attached: u64,
+    pub hits: u64,
+    pub lost: u64,
+    pub proven: bool,
+    /// Why it is not proven, or where it is blind; empty when all is well.
+    pub why: Vec<String>,
+}
