@@ -13,10 +13,9 @@ pub struct Proc {
     /// Thread-group id in the supervisor's PID namespace, 0 when it is not visible there.
     pub ns_pid: u32,
     pub parent_tgid: u32,
-    /// Threads alive.
-    pub threads: u32,
     pub flags: u32,
-    pub pad: u32,
+    /// Threads alive.
+    pub threads: u64,
     pub born_ns: u64,
     /// 0 while it runs.
     pub gone_ns: u64,
@@ -79,6 +78,8 @@ pub struct Iso {
     pub reasons: [[u64; REASONS]; KINDS],
     pub incremental_starts: u64,
     pub minor_incremental_starts: u64,
+    /// Pauses that ended.
+    pub pauses: u64,
     pub pause_ns_total: u64,
     pub pause_ns_max: u64,
     pub pause_hist: [u32; HIST],
@@ -199,7 +200,7 @@ const _: () = {
     assert!(size_of::<AddrKey>() == 16);
     assert!(
         size_of::<Iso>()
-            == 8 * 7 + 8 * KINDS * 2 + 8 * KINDS * REASONS + 8 * 4 + 4 * HIST + 16 + 8 * SPACES
+            == 8 * 7 + 8 * KINDS * 2 + 8 * KINDS * REASONS + 8 * 5 + 4 * HIST + 16 + 8 * SPACES
     );
     assert!(size_of::<Thread>() == 112);
     assert!(size_of::<OpCount>() == 16);
@@ -221,7 +222,9 @@ mod pod {
             unsafe impl aya::Pod for $t {}
         )* };
     }
-    pod!(AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread);
+    pod!(
+        AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread
+    );
 }
 
 #[cfg(test)]
