@@ -1,2 +1,47 @@
-//! Project chores.
-fn main() {}
+//! Project chores: `cargo xtask CHORE`. Each chore lives in a module of its own; this file parses the
+//! command line, calls one, and turns an error into one line and exit code 1.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod ebpf;
+mod error;
+mod run;
+#[path = "../../perf-gate-user/src/bpf/sources.rs"]
+mod sources;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Project chores")]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Build the eBPF object that is committed beside perf-gate-user's sources
+    BuildEbpf {
+        /// Rebuild aside and compare instead of writing
+        #[arg(long, conflicts_with = "out")]
+        check: bool,
+        /// Write object and provenance here instead
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::BuildEbpf { check: true, .. } => ebpf::check(),
+        Chore::BuildEbpf { out, .. } => ebpf::build(out.as_deref()).map(drop),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
