@@ -4,8 +4,10 @@
 //! the names: `_ns`, `_bytes`; counts have none.
 
 pub mod lane;
+pub mod totals;
 
 pub use lane::{Lane, LaneState};
+pub use totals::Totals;
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -135,6 +137,21 @@ pub struct Process {
     pub blind: Vec<(Lane, String)>,
 }
 
+impl Process {
+    /// Whether V8 was found in it.
+    #[must_use]
+    pub const fn is_v8(&self) -> bool {
+        self.runtime.is_some()
+    }
+
+    /// Why `lane` is blind in this process, if it is: its figures are then unknown, not zero.
+    #[must_use]
+    pub fn blind_in(&self, lane: Lane) -> Option<&str> {
+        let found = self.blind.iter().find(|(l, _)| *l == lane);
+        found.map(|(_, why)| why.as_str())
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runtime {
     /// e.g. `22.23.5`; `None` when the binary does not say.
@@ -182,4 +199,11 @@ pub struct Run {
     pub overhead: Overhead,
     /// The direct child's end.
     pub end: End,
+}
+
+impl Run {
+    /// The processes in which V8 was found.
+    pub fn v8_processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|p| p.is_v8())
+    }
 }

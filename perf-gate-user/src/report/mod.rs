@@ -1,1 +1,4 @@
-//! (being written)
+//! Reporters: a finished run and its verdict, printed. One file per format.
+
+#[cfg(test)]
+pub(crate) mod sample;
