@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 
 mod ebpf;
 mod error;
+mod nodes;
 mod run;
 #[path = "../../perf-gate-user/src/bpf/sources.rs"]
 mod sources;
@@ -30,12 +31,19 @@ enum Chore {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
+    /// Fetch Node binaries into a cache and print their paths
+    Nodes {
+        /// Versions such as 22.23.5, or deb18 for Debian's libnode; the whole matrix by default
+        #[arg(value_name = "VERSION")]
+        versions: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
         Chore::BuildEbpf { check: true, .. } => ebpf::check(),
         Chore::BuildEbpf { out, .. } => ebpf::build(out.as_deref()).map(drop),
+        Chore::Nodes { versions } => nodes::print(&versions),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
