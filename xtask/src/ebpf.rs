@@ -204,8 +204,9 @@ fn strip(from: &Path, to: &Path) -> Result<()> {
     run(foreign(tool).arg("--strip-debug").arg(from).arg(to))
 }
 
-/// Rebuilds aside and says whether the committed object is what its sources give.
-pub fn check() -> Result<()> {
+/// Rebuilds aside and says whether the committed object is what its sources give. Returns the rebuilt one
+/// if another compiler made it, and it therefore has other bytes.
+pub fn check() -> Result<Option<PathBuf>> {
     let dir = committed();
     let recorded = read_provenance(&dir)?;
     let text = |key: &str| recorded[key].as_str().unwrap_or_default();
@@ -233,7 +234,7 @@ pub fn check() -> Result<()> {
             "sources match; bytes not compared: built with {}, here is {compiler}",
             text("compiler")
         );
-        return Ok(());
+        return Ok(Some(fresh));
     }
     if fs::read(&fresh).file("read", &fresh)? != bytes {
         return Err(Error::told(format!(
@@ -242,7 +243,7 @@ pub fn check() -> Result<()> {
         )));
     }
     println!("the committed object is what {compiler} makes of the sources, byte for byte");
-    Ok(())
+    Ok(None)
 }
 
 fn read_provenance(dir: &Path) -> Result<Value> {

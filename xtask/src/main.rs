@@ -12,6 +12,7 @@ mod nodes;
 mod run;
 #[path = "../../perf-gate-user/src/bpf/sources.rs"]
 mod sources;
+mod test;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Project chores")]
@@ -37,13 +38,16 @@ enum Chore {
         #[arg(value_name = "VERSION")]
         versions: Vec<String>,
     },
+    /// Check everything: format, lints, unit tests, the eBPF object, end to end on every Node
+    Test,
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().chore {
-        Chore::BuildEbpf { check: true, .. } => ebpf::check(),
+        Chore::BuildEbpf { check: true, .. } => ebpf::check().map(drop),
         Chore::BuildEbpf { out, .. } => ebpf::build(out.as_deref()).map(drop),
         Chore::Nodes { versions } => nodes::print(&versions),
+        Chore::Test => test::test(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

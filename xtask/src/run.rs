@@ -30,6 +30,13 @@ pub fn which(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Whether eBPF programs can be loaded without help; a container's root without capabilities counts, and
+/// is told by perf-gate itself what it lacks.
+pub fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing, changes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// A command that does not inherit the choices of the cargo we run under.
 pub fn foreign(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
