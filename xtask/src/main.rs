@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
+mod demo;
 mod ebpf;
 mod error;
 mod nodes;
@@ -40,6 +42,10 @@ enum Chore {
     },
     /// Check everything: format, lints, unit tests, the eBPF object, end to end on every Node
     Test,
+    /// Build, and watch a small program that allocates, leaks and uses a worker
+    Demo,
+    /// Measure what observing costs, in paired runs, as Markdown tables
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +54,8 @@ fn main() -> ExitCode {
         Chore::BuildEbpf { out, .. } => ebpf::build(out.as_deref()).map(drop),
         Chore::Nodes { versions } => nodes::print(&versions),
         Chore::Test => test::test(),
+        Chore::Demo => demo::demo(),
+        Chore::Bench(options) => bench::bench(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

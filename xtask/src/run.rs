@@ -37,6 +37,20 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// A command that runs `program` as root: as it is if we are root, through sudo otherwise. sudo leaves
+/// SUDO_UID behind, by which perf-gate gives the watched program its own user back.
+pub fn elevated(program: &Path) -> Result<Command> {
+    if is_root() {
+        return Ok(Command::new(program));
+    }
+    let sudo = which("sudo").ok_or_else(|| {
+        Error::told("loading eBPF programs needs root, and there is no sudo: run this as root")
+    })?;
+    let mut command = Command::new(sudo);
+    command.arg("-E").arg(program);
+    Ok(command)
+}
+
 /// A command that does not inherit the choices of the cargo we run under.
 pub fn foreign(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
