@@ -38,12 +38,35 @@ impl Budgets {
 pub const CANNOT_VOUCH: u8 = 2;
 const FAILED: u8 = 1;
 
+/// What decided the exit code. A command may itself exit with 1 or 2, so the code alone is ambiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedBy {
+    /// Doubts about the run: it cannot be vouched for.
+    Detector,
+    /// A budget that was not kept.
+    Budgets,
+    /// The command's own end.
+    Command,
+}
+
+impl DecidedBy {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Detector => "detector",
+            Self::Budgets => "budgets",
+            Self::Command => "command",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// True exactly when `code` is 0.
     pub pass: bool,
     /// What `watch` exits with.
     pub code: u8,
+    pub decided_by: DecidedBy,
     /// Why it is not a pass.
     pub reasons: Vec<String>,
 }
@@ -53,6 +76,7 @@ impl Verdict {
     pub fn distrust(&mut self, why: String) {
         self.pass = false;
         self.code = CANNOT_VOUCH;
+        self.decided_by = DecidedBy::Detector;
         self.reasons.push(why);
     }
 }
@@ -157,22 +181,18 @@ impl Court {
         let mut largest = None;
         let mut doubt = None;
         for process in run.v8_processes() {
-            match process.rss.peak_bytes {
-                Some(bytes) if process.rss.peak_exact => {
-                    largest = largest.max(Some((bytes, process.pid)))
-                }
-                // A sample before the end is a lower bound: it can prove a failure, not a pass.
-                Some(bytes) => {
-                    largest = largest.max(Some((bytes, process.pid)));
-                    doubt = doubt.or(Some(format!("--max-rss-kb cannot be judged: of the peak of process {} only a sample before its end is known", process.pid)));
-                }
-                None => {
-                    doubt = doubt.or(Some(format!(
-                        "--max-rss-kb cannot be judged: the peak of process {} was not measured",
-                        process.pid
-                    )))
-                }
-            }
+            let pid = process.pid;
+            let peak = process.rss.peak_bytes;
+            largest = largest.max(peak.map(|bytes| (bytes, pid)));
+            // A sample before the end is a lower bound: it can prove a failure, not a pass.
+            let trouble = match peak {
+                Some(_) if process.rss.peak_exact => continue,
+                Some(_) => "only a sample before its end is known",
+                None => "nothing was measured",
+            };
+            doubt.get_or_insert_with(|| {
+                format!("--max-rss-kb cannot be judged: of the peak of process {pid} {trouble}")
+            });
         }
         let largest_kb = largest.map(|(bytes, pid)| (bytes as f64 / 1024.0, pid));
         match (largest_kb, doubt) {
@@ -191,37 +211,45 @@ impl Court {
     }
 
     fn rule(self, end: End) -> Verdict {
-        let (code, mut reasons) = match (self.untrusted.is_empty(), self.failed.is_empty()) {
-            (false, _) => (CANNOT_VOUCH, self.untrusted),
-            (true, false) => (FAILED, Vec::new()),
-            (true, true) => of_child(end),
-        };
-        reasons.extend(self.failed);
-        Verdict {
+        let verdict = |code, decided_by, reasons| Verdict {
             pass: code == 0,
             code,
+            decided_by,
             reasons,
+        };
+        let Self {
+            mut untrusted,
+            failed,
+        } = self;
+        if !untrusted.is_empty() {
+            untrusted.extend(failed);
+            return verdict(CANNOT_VOUCH, DecidedBy::Detector, untrusted);
+        }
+        if !failed.is_empty() {
+            return verdict(FAILED, DecidedBy::Budgets, failed);
+        }
+        match of_child(end) {
+            Some((code, reasons)) => verdict(code, DecidedBy::Command, reasons),
+            None => {
+                let why = "how the command ended was not seen".to_owned();
+                verdict(CANNOT_VOUCH, DecidedBy::Detector, vec![why])
+            }
         }
     }
 }
 
 /// Exit code and reason when the command's own end decides.
-fn of_child(end: End) -> (u8, Vec<String>) {
+fn of_child(end: End) -> Option<(u8, Vec<String>)> {
     match end {
-        End::Exited(0) => (0, Vec::new()),
+        End::Exited(0) => Some((0, Vec::new())),
         // The kernel keeps the low byte of a status; a code cannot be larger.
-        End::Exited(code) => (code as u8, vec![format!("the command exited with {code}")]),
+        End::Exited(code) => Some((code as u8, vec![format!("the command exited with {code}")])),
         End::Killed { signal, .. } => {
             let code = 128u8.saturating_add(signal.clamp(0, 127) as u8);
-            (
-                code,
-                vec![format!("the command was ended by signal {signal}")],
-            )
+            let why = format!("the command was ended by signal {signal}");
+            Some((code, vec![why]))
         }
-        End::Replaced | End::StillRunning | End::Unknown => {
-            let why = "how the command ended was not seen".to_owned();
-            (CANNOT_VOUCH, vec![why])
-        }
+        End::Replaced | End::StillRunning | End::Unknown => None,
     }
 }
 

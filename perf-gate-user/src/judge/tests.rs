@@ -56,6 +56,7 @@ fn a_limit_that_is_met_is_kept() {
         Verdict {
             pass: true,
             code: 0,
+            decided_by: DecidedBy::Command,
             reasons: vec![]
         }
     );
@@ -107,6 +108,7 @@ fn each_limit_fails_alone() {
             Verdict {
                 pass: false,
                 code: 1,
+                decided_by: DecidedBy::Budgets,
                 reasons: vec![reason.into()]
             }
         );

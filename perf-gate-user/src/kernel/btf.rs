@@ -280,7 +280,7 @@ mod tests {
         let begin = std::time::Instant::now();
         let offset = task_pid_offset().unwrap();
         eprintln!("offset {offset} in {:?}", begin.elapsed());
-        assert!(offset > 0 && offset < 32_768 && offset % 4 == 0);
+        assert!(offset > 0 && offset < 32_768 && offset.is_multiple_of(4));
     }
 
     proptest! {

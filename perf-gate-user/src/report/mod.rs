@@ -3,7 +3,19 @@
 pub mod ndjson;
 pub mod output;
 mod schema;
+mod table;
+pub mod terminal;
 pub mod text;
+
+use std::io;
+
+use crate::{judge::Verdict, model::Run};
+
+/// A format that needs nothing but the finished run. ([`ndjson::Record`] also writes while the
+/// command runs and replaces files, hence its own interface.)
+pub trait Report {
+    fn write(&self, run: &Run, verdict: &Verdict, out: &mut dyn io::Write) -> io::Result<()>;
+}
 
 #[cfg(test)]
 pub(crate) mod sample;

@@ -1,9 +1,8 @@
 //! Machine output: one JSON object a line, schema 1.
 //!
 //! The `run` line is written before the command starts, so that a full disk or a closed pipe shows
-//! while nothing has been done yet; `gc` lines follow as collections are drained; all else comes
-//! from the finished run. A failure in between is kept until [`Record::finish`]: it must not
-//! disturb the command.
+//! while nothing has been done yet; all else comes from the finished run. The `verdict` line is the
+//! last one: a reader that does not find it holds an incomplete record.
 
 use std::{io, path::Path, time::SystemTime};
 
@@ -63,7 +62,7 @@ impl Record {
         Ok(record)
     }
 
-    pub fn gc(&mut self, event: &GcEvent) {
+    fn gc(&mut self, event: &GcEvent) {
         self.line(&GcLine {
             r#type: "gc",
             t_ns: event.t_ns,
@@ -83,6 +82,9 @@ impl Record {
 
     /// Writes what the finished run found and makes the record appear under its name.
     pub fn finish(mut self, run: &Run, verdict: &Verdict) -> Result<(), OutputError> {
+        for event in &run.timeline {
+            self.gc(event);
+        }
         for process in &run.processes {
             for isolate in &process.isolates {
                 self.line(&isolate_line(process, isolate));
@@ -103,6 +105,7 @@ impl Record {
             r#type: "verdict",
             pass: verdict.pass,
             code: verdict.code,
+            decided_by: verdict.decided_by.name(),
             reasons: &verdict.reasons,
             doubts: &run.doubts,
         });
@@ -301,6 +304,16 @@ fn process_line(p: &Process) -> ProcessLine<'_> {
         NO_V8
     };
     let rss_v8 = gaps.some(p.rss.v8_bytes, "rss_v8", no_split);
+    let rss_peak_v8 = gaps.some(p.rss.peak_v8_bytes, "rss_peak_v8", no_split);
+    let no_stores = match p.is_v8() {
+        true => p
+            .blind_in(Lane::External)
+            .or(p.blind_in(Lane::Store))
+            .unwrap_or(NOT_SAMPLED),
+        false => NO_V8,
+    };
+    let rss_external = gaps.some(p.rss.external_bytes, "rss_external", no_stores);
+    let rss_peak_external = gaps.some(p.rss.peak_external_bytes, "rss_peak_external", no_stores);
     let c = &p.counters;
     let mut counter = |value: Option<u64>, field: &'static str| {
         let why = c.unmeasured.iter().find(|(f, _)| f == field);
@@ -332,6 +345,9 @@ fn process_line(p: &Process) -> ProcessLine<'_> {
         rss_peak_exact: p.rss.peak_bytes.map(|_| p.rss.peak_exact),
         rss_end,
         rss_v8,
+        rss_external,
+        rss_peak_v8,
+        rss_peak_external,
         external_allocated: external.map(|e| e.allocated_bytes),
         external_freed: external.map(|e| e.freed_bytes),
         external_live: external.map(|e| e.live_bytes()),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use crate::model::{
-    Counters, End, External, Isolate, Kinds, Lane, LaneState, Overhead, Pauses, Process, Rss, Run,
-    Runtime,
+    Counters, End, External, GcEvent, Isolate, Kinds, Lane, LaneState, Overhead, Pauses, Process,
+    Rss, Run, Runtime,
 };
 
 /// A sound run: `npm test` in a shell, one node with a worker.
@@ -21,6 +21,15 @@ pub fn run() -> Run {
         processes: vec![shell(4241), node(4242)],
         lanes: Lane::ALL.into_iter().map(proven).collect(),
         doubts: Vec::new(),
+        timeline: vec![GcEvent {
+            t_ns: 5,
+            pid: 4242,
+            isolate: 0,
+            kind: "scavenge",
+            reason: "allocation failure".into(),
+            forced: false,
+            pause_ns: 700_000,
+        }],
         overhead: Overhead {
             hits: 5_321,
             start_to_release_ns: 21_400_000,
@@ -87,6 +96,9 @@ pub fn node(pid: u32) -> Process {
             peak_exact: true,
             end_bytes: Some(83_886_080),
             v8_bytes: Some(20_971_520),
+            external_bytes: Some(2_097_152),
+            peak_v8_bytes: Some(22_020_096),
+            peak_external_bytes: Some(8_388_608),
         },
         counters: Counters {
             page_faults: Some(21_255),

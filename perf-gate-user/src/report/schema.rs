@@ -123,6 +123,9 @@ pub struct ProcessLine<'a> {
     pub rss_peak_exact: Option<bool>,
     pub rss_end: Option<u64>,
     pub rss_v8: Option<u64>,
+    pub rss_external: Option<u64>,
+    pub rss_peak_v8: Option<u64>,
+    pub rss_peak_external: Option<u64>,
     pub external_allocated: Option<u64>,
     pub external_freed: Option<u64>,
     pub external_live: Option<i64>,
@@ -163,6 +166,7 @@ pub struct VerdictLine<'a> {
     pub r#type: &'static str,
     pub pass: bool,
     pub code: u8,
+    pub decided_by: &'static str,
     pub reasons: &'a [String],
     pub doubts: &'a [String],
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::judge::DecidedBy;
 use crate::report::sample;
 use serde_json::{Value, json};
 
@@ -11,16 +12,7 @@ fn written(run: &Run, verdict: &Verdict) -> Vec<Value> {
         arch: &run.arch,
         started: run.started,
     };
-    let mut record = Record::begin(&path, None, &head).unwrap();
-    record.gc(&GcEvent {
-        t_ns: 5,
-        pid: 4242,
-        isolate: 0,
-        kind: "scavenge",
-        reason: "allocation failure".into(),
-        forced: false,
-        pause_ns: 700_000,
-    });
+    let record = Record::begin(&path, None, &head).unwrap();
     record.finish(run, verdict).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     text.lines()
@@ -32,6 +24,7 @@ fn pass() -> Verdict {
     Verdict {
         pass: true,
         code: 0,
+        decided_by: DecidedBy::Command,
         reasons: Vec::new(),
     }
 }
@@ -106,7 +99,7 @@ fn a_sound_run() {
     assert!(node["cycles"].is_null());
     assert_eq!(
         lines[lines.len() - 1],
-        json!({"type": "verdict", "pass": true, "code": 0, "reasons": [], "doubts": []})
+        json!({"type": "verdict", "pass": true, "code": 0, "decided_by": "command", "reasons": [], "doubts": []})
     );
 }
 
