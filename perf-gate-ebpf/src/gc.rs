@@ -93,7 +93,7 @@ pub fn pause_stop(hit: &Hit) {
         if pause > (*iso).pause_ns_max {
             (*iso).pause_ns_max = pause;
         }
-        let bucket = hist_bucket(pause);
+        let bucket = atomic::opaque(hist_bucket(pause));
         if bucket < HIST {
             *(&raw mut (*iso).pause_hist).cast::<u32>().add(bucket) += 1;
         }

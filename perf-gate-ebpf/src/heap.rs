@@ -104,7 +104,7 @@ pub fn page_alloc(hit: &Hit, space: u64) {
         hit.lose();
         return;
     };
-    let id = id as u32 as usize;
+    let id = atomic::opaque(id as u32 as usize);
     let Some(iso) = hit.iso(heap) else {
         hit.lose();
         return;

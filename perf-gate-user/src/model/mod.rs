@@ -88,8 +88,13 @@ pub struct Rss {
     pub peak_exact: bool,
     /// Last sample before the end.
     pub end_bytes: Option<u64>,
-    /// V8 pages and large objects committed at the end.
+    /// V8 pages and large objects, and backing stores, at the highest sample.
+    pub peak_v8_bytes: Option<u64>,
+    pub peak_external_bytes: Option<u64>,
+    /// The same at the last sample. Backing stores count in full, though untouched pages of theirs
+    /// are not resident: their part may exceed the whole.
     pub v8_bytes: Option<u64>,
+    pub external_bytes: Option<u64>,
 }
 
 /// Kernel counters of a process over its life.
@@ -196,6 +201,8 @@ pub struct Run {
     pub lanes: Vec<LaneState>,
     /// Everything that makes the run as a whole doubtful, in sentences. Empty in a sound run.
     pub doubts: Vec<String>,
+    /// Collections in order; may be thinned.
+    pub timeline: Vec<GcEvent>,
     pub overhead: Overhead,
     /// The direct child's end.
     pub end: End,

@@ -1,0 +1,235 @@
+//! The programs that processes of the tree run, one entry per file. An image is looked at once: is
+//! V8 in it (or in a library it names), where do the probes go, has a control proven them. What
+//! belongs to a process (its links) is handed out, not kept here.
+
+use super::{
+    attach::{self, AttachError, Links},
+    kernel_side::KernelSide,
+    multi::Scope,
+    proof::{self, Proof},
+};
+use crate::{
+    elf::{self, Image as Elf},
+    v8::{cache, locate, plan::Plan},
+};
+use std::{
+    collections::HashMap,
+    ffi::OsStr,
+    fs::File,
+    io,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+/// Up to this many processes of one binary get links of their own; from then on one link serves all.
+/// Links are made and dropped in milliseconds each, which a tree of hundreds would feel.
+const SCOPED_PROCESSES: u32 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FileId {
+    dev: u64,
+    ino: u64,
+}
+
+/// Index of an image that holds V8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId(usize);
+
+/// A file with V8 in it.
+pub struct NodeImage {
+    file: File,
+    pub plan: Plan,
+    pub proof: Proof,
+    pub attached: bool,
+    scoped: u32,
+    wide: Option<Links>,
+}
+
+/// What looking at an executable came to.
+#[derive(Clone, Debug)]
+enum Seen {
+    Node(NodeId),
+    Other,
+    /// It could not be looked at.
+    Unreadable(String),
+}
+
+/// How the images of a session are looked at.
+pub struct Images {
+    seen: HashMap<FileId, Seen>,
+    nodes: Vec<NodeImage>,
+    /// Where resolved plans are kept between runs.
+    plans: PathBuf,
+    prover: proof::Prover,
+}
+
+/// Links of one process, to be dropped when it ends.
+pub enum Given {
+    Own(Links),
+    Shared,
+}
+
+impl Images {
+    #[must_use]
+    pub fn new(plans: PathBuf, prover: proof::Prover) -> Self {
+        Self {
+            seen: HashMap::new(),
+            nodes: Vec::new(),
+            plans,
+            prover,
+        }
+    }
+
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &NodeImage {
+        &self.nodes[id.0]
+    }
+
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeImage] {
+        &self.nodes
+    }
+
+    /// The V8-bearing image that the stopped process `pid` runs, if any.
+    ///
+    /// # Errors
+    /// A sentence, when its executable cannot be read or understood.
+    pub fn look(&mut self, pid: u32) -> Result<Option<NodeId>, String> {
+        let exe = PathBuf::from(format!("/proc/{pid}/exe"));
+        let (file, id) = open(&exe).map_err(|e| format!("its executable cannot be opened: {e}"))?;
+        if let Some(seen) = self.seen.get(&id) {
+            return match seen {
+                Seen::Node(node) => Ok(Some(*node)),
+                Seen::Other => Ok(None),
+                Seen::Unreadable(why) => Err(why.clone()),
+            };
+        }
+        let seen = self.examine(pid, file);
+        let out = match &seen {
+            Seen::Node(node) => Ok(Some(*node)),
+            Seen::Other => Ok(None),
+            Seen::Unreadable(why) => Err(why.clone()),
+        };
+        // A program without V8 of its own may be given another library by another environment, so
+        // only what is in the file itself is remembered for good.
+        self.seen.insert(id, seen);
+        out
+    }
+
+    fn examine(&mut self, pid: u32, file: File) -> Seen {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let elf = match file
+            .try_clone()
+            .map_err(elf::Error::Io)
+            .and_then(|f| Elf::from_file(f, &exe))
+        {
+            Ok(elf) => elf,
+            // A helper for another machine is no node that could be watched, and no fault.
+            Err(elf::Error::Not64Bit | elf::Error::WrongMachine(_)) => return Seen::Other,
+            Err(e) => return Seen::Unreadable(e.to_string()),
+        };
+        match self.plan(&elf) {
+            Ok(Some(plan)) => return Seen::Node(self.add(pid, file, plan)),
+            Ok(None) if !locate::may_need(&elf) => return Seen::Other,
+            Ok(None) => {}
+            Err(e) => return Seen::Unreadable(e.to_string()),
+        }
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let paths = environ
+            .split(|b| *b == 0)
+            .find_map(|v| v.strip_prefix(b"LD_LIBRARY_PATH="))
+            .map(OsStr::from_bytes);
+        for library in locate::libraries(&elf, &exe, &root, paths) {
+            let path = library.image.path().to_owned();
+            let (file, id) = match open(&path) {
+                Ok(x) => x,
+                Err(e) => return Seen::Unreadable(format!("{}: {e}", path.display())),
+            };
+            if let Some(seen @ Seen::Node(_)) = self.seen.get(&id) {
+                return seen.clone();
+            }
+            match self.plan(&library.image) {
+                Ok(Some(plan)) => {
+                    let seen = Seen::Node(self.add(pid, file, plan));
+                    self.seen.insert(id, seen.clone());
+                    return seen;
+                }
+                Ok(None) => {}
+                Err(e) => return Seen::Unreadable(format!("{}: {e}", path.display())),
+            }
+        }
+        Seen::Other
+    }
+
+    fn plan(&self, elf: &Elf) -> elf::Result<Option<Plan>> {
+        let Some(resolved) = cache::resolve(&self.plans, elf)? else {
+            return Ok(None);
+        };
+        if let Some(e) = resolved.not_stored {
+            log::debug!("{e}");
+        }
+        Ok(Some(resolved.plan))
+    }
+
+    fn add(&mut self, pid: u32, file: File, plan: Plan) -> NodeId {
+        let proof = self.prover.proof(pid, &file, &plan);
+        self.nodes.push(NodeImage {
+            file,
+            plan,
+            proof,
+            attached: false,
+            scoped: 0,
+            wide: None,
+        });
+        NodeId(self.nodes.len() - 1)
+    }
+
+    /// Attaches the image's probes for one process (thread-group id `tgid` in the initial PID
+    /// namespace).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn give(
+        &mut self,
+        kernel: &mut KernelSide,
+        id: NodeId,
+        pid: u32,
+        tgid: u32,
+    ) -> Result<Given, AttachError> {
+        let image = &mut self.nodes[id.0];
+        if image.wide.is_some() {
+            return Ok(Given::Shared);
+        }
+        if attach::can_scope(kernel) && image.scoped < SCOPED_PROCESSES {
+            let _ = kernel.scoped.insert(tgid, 1, 0);
+            let links = attach::attach(kernel, &image.file, &image.plan, Scope::Process(pid))?;
+            image.scoped += 1;
+            image.attached = true;
+            return Ok(Given::Own(links));
+        }
+        image.wide = Some(attach::attach(
+            kernel,
+            &image.file,
+            &image.plan,
+            Scope::Everyone,
+        )?);
+        image.attached = true;
+        Ok(Given::Shared)
+    }
+
+    /// Takes every link that is still attached, for dropping at leisure.
+    pub fn take_links(&mut self) -> Vec<Links> {
+        self.nodes.iter_mut().filter_map(|n| n.wide.take()).collect()
+    }
+}
+
+fn open(path: &Path) -> io::Result<(File, FileId)> {
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    let id = FileId {
+        dev: meta.dev(),
+        ino: meta.ino(),
+    };
+    Ok((file, id))
+}

@@ -1,0 +1,316 @@
+//! The processes of the tree, from their first exec to their end. Each exec arrives stopped: the
+//! program is looked at, its probes attached, its counters opened, and only then is it continued.
+
+use super::{
+    collect::{Isolates, file_isolate},
+    counters::Counters,
+    images::{Given, Images, NodeId},
+    kernel_side::{KernelSide, pid_namespace},
+    pidfd::Pidfd,
+    rss::Sampler,
+};
+use crate::model::{self, End};
+use perf_gate_ebpf::{
+    AddrKey, CONTROL_EXEC, CONTROL_EXIT, Control, HeapKey, Iso, PROC_EXECED, PROC_REPLACED, Proc,
+};
+use procfs::process::Process as Procfs;
+use std::collections::{HashMap, HashSet};
+
+/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// One program image running in one process.
+pub struct Watched {
+    pub proc_id: u64,
+    pub tgid: u32,
+    /// In our PID namespace; 0 when it has none there.
+    pub pid: u32,
+    pub parent_tgid: u32,
+    pub exe: String,
+    pub argv: Vec<String>,
+    pub node: Option<NodeId>,
+    /// Why it is a node whose probes are not attached, or a program that could not be looked at.
+    pub trouble: Option<String>,
+    pub counters: Option<Counters>,
+    pub counted: Option<model::Counters>,
+    pub rss: Sampler,
+    pub end: End,
+    /// The kernel side's last record of it, once it is gone.
+    pub last: Option<Proc>,
+    given: Option<Given>,
+    pidfd: Option<Pidfd>,
+}
+
+/// All processes of a run, in order of their first exec.
+pub struct Tree {
+    pub all: Vec<Watched>,
+    /// Thread-group id to index in `all`, of those that run.
+    live: HashMap<u32, usize>,
+    pub doubts: Vec<String>,
+    /// Counters of the direct child, opened before its exec.
+    root_counters: Option<Counters>,
+    pub isolates: Isolates,
+    /// Processes that forked from the tree and ended without an exec.
+    pub forked_only: u64,
+    dropped: std::sync::mpsc::Sender<Given>,
+    dropper: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Tree {
+    #[must_use]
+    pub fn new(root_counters: Option<Counters>) -> Self {
+        // Detaching waits for RCU grace periods; nobody should wait for that but a thread of its own.
+        let (dropped, links) = std::sync::mpsc::channel::<Given>();
+        let dropper = std::thread::Builder::new()
+            .name("detach".into())
+            .stack_size(64 * 1024)
+            .spawn(move || links.iter().for_each(drop))
+            .ok();
+        Self {
+            all: Vec::new(),
+            live: HashMap::new(),
+            doubts: Vec::new(),
+            root_counters,
+            isolates: Isolates::new(),
+            forked_only: 0,
+            dropped,
+            dropper,
+        }
+    }
+
+    /// Acts on one record of the control ring.
+    pub fn on_control(&mut self, c: &Control, kernel: &mut KernelSide, images: &mut Images) {
+        match c.kind {
+            CONTROL_EXEC => self.on_exec(c, kernel, images),
+            CONTROL_EXIT => self.on_exit(c, kernel),
+            _ => {}
+        }
+    }
+
+    fn on_exec(&mut self, c: &Control, kernel: &mut KernelSide, images: &mut Images) {
+        if let Some(old) = self.live.remove(&c.tgid) {
+            self.settle(old, kernel, End::Replaced);
+        }
+        let Some(pid) = self.resolve(c) else {
+            self.doubts.push(format!(
+                "process {} of the tree cannot be found under /proc, so its program was not looked at",
+                c.tgid
+            ));
+            return;
+        };
+        let pidfd = Pidfd::open(pid).ok();
+        let mut w = Watched {
+            proc_id: c.proc_id,
+            tgid: c.tgid,
+            pid,
+            parent_tgid: c.parent_tgid,
+            exe: String::new(),
+            argv: Vec::new(),
+            node: None,
+            trouble: None,
+            counters: self.root_counters.take().or_else(|| Some(Counters::open(pid))),
+            counted: None,
+            rss: Sampler::default(),
+            end: End::StillRunning,
+            last: None,
+            given: None,
+            pidfd,
+        };
+        if let Ok(p) = Procfs::new(pid as i32) {
+            w.exe = p.exe().map(|e| e.display().to_string()).unwrap_or_default();
+            w.argv = p.cmdline().unwrap_or_default();
+        }
+        match images.look(pid) {
+            Ok(None) => {}
+            Ok(Some(node)) => {
+                w.node = Some(node);
+                match images.give(kernel, node, pid, c.tgid) {
+                    Ok(given) => w.given = Some(given),
+                    Err(e) => w.trouble = Some(e.to_string()),
+                }
+            }
+            Err(why) => w.trouble = Some(why),
+        }
+        // A process that is killed while we look is gone by now, which is no fault.
+        if c.stopped != 0 {
+            let sent = match &w.pidfd {
+                Some(fd) => fd.signal(libc::SIGCONT),
+                None => super::pidfd::kill(pid, libc::SIGCONT),
+            };
+            if let Err(e) = sent
+                && e.raw_os_error() != Some(libc::ESRCH)
+            {
+                self.doubts
+                    .push(format!("process {pid} cannot be continued: {e}"));
+            }
+        } else {
+            w.trouble.get_or_insert_with(|| {
+                "it could not be held at its exec, so its start was not observed".into()
+            });
+        }
+        self.live.insert(c.tgid, self.all.len());
+        self.all.push(w);
+    }
+
+    /// The process's id in our namespace.
+    fn resolve(&self, c: &Control) -> Option<u32> {
+        if c.ns_pid != 0 {
+            return Some(c.ns_pid);
+        }
+        if pid_namespace().1 == INITIAL_PID_NAMESPACE {
+            return Some(c.tgid);
+        }
+        // It lives in a namespace below ours, of which the kernel side knows no number of ours. It is
+        // the one that is stopped, below us, and not known yet.
+        let known: HashSet<u32> = self.live.values().map(|&i| self.all[i].pid).collect();
+        let ours = std::fs::read_link("/proc/self/ns/pid").ok()?;
+        procfs::process::all_processes()
+            .ok()?
+            .filter_map(Result::ok)
+            .find(|p| {
+                !known.contains(&(p.pid as u32))
+                    && p.stat().is_ok_and(|s| s.state == 'T')
+                    && std::fs::read_link(format!("/proc/{}/ns/pid", p.pid)).is_ok_and(|n| n != ours)
+            })
+            .map(|p| p.pid as u32)
+    }
+
+    fn on_exit(&mut self, c: &Control, kernel: &mut KernelSide) {
+        match self.live.remove(&c.tgid) {
+            Some(index) => self.settle(index, kernel, End::Unknown),
+            None => {
+                if let Ok(p) = kernel.dead_procs.get(&c.proc_id, 0) {
+                    if p.flags & PROC_EXECED == 0 {
+                        self.forked_only += 1;
+                    }
+                    let _ = kernel.dead_procs.remove(&c.proc_id);
+                }
+            }
+        }
+    }
+
+    /// Takes the last figures of an image that is no more.
+    fn settle(&mut self, index: usize, kernel: &mut KernelSide, end: End) {
+        let w = &mut self.all[index];
+        if end == End::Replaced {
+            w.end = end;
+        } else if w.end == End::StillRunning {
+            w.end = End::Unknown;
+        }
+        if let Ok(last) = kernel.dead_procs.get(&w.proc_id, 0) {
+            debug_assert!(end != End::Replaced || last.flags & PROC_REPLACED != 0);
+            w.last = Some(last);
+            let _ = kernel.dead_procs.remove(&w.proc_id);
+        }
+        w.counted = w.counters.take().map(|mut c| c.read());
+        let _ = kernel.scoped.remove(&w.tgid);
+        if let Some(given) = w.given.take() {
+            let _ = self.dropped.send(given);
+        }
+        if w.node.is_some() {
+            let id = w.proc_id;
+            self.harvest(kernel, Some(id));
+            forget_addresses(kernel, id);
+        }
+    }
+
+    /// Moves isolates out of the kernel's maps: those that ended, and those of one process, or all.
+    fn harvest(&mut self, kernel: &mut KernelSide, only: Option<u64>) {
+        let ended: Vec<Iso> = kernel
+            .dead_isos
+            .iter()
+            .filter_map(Result::ok)
+            .map(|(_, iso)| iso)
+            .collect();
+        for iso in ended {
+            let _ = kernel.dead_isos.remove(&iso.seq);
+            file_isolate(&mut self.isolates, iso);
+        }
+        let keys: Vec<HeapKey> = kernel
+            .isos
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|k| only.is_none_or(|id| k.proc_id == id))
+            .collect();
+        for key in keys {
+            if let Ok(iso) = kernel.isos.get(&key, 0) {
+                file_isolate(&mut self.isolates, iso);
+            }
+            let _ = kernel.isos.remove(&key);
+        }
+    }
+
+    /// Notes how a process ended, as its parent (we) was told.
+    pub fn on_reaped(&mut self, pid: u32, end: End, peak_rss_bytes: u64) {
+        if let Some(w) = self.all.iter_mut().rev().find(|w| w.pid == pid && w.end != End::Replaced) {
+            w.end = end;
+            w.rss.exact_peak(peak_rss_bytes);
+        }
+    }
+
+    /// Samples the memory of every node that runs; true when there is one.
+    pub fn sample(&mut self, kernel: &KernelSide) -> bool {
+        let mut any = false;
+        for (tgid, &index) in &self.live {
+            let w = &mut self.all[index];
+            if w.node.is_some() {
+                any = true;
+                let record = kernel.procs.get(tgid, 0).ok();
+                w.rss.sample(w.pid, record.as_ref());
+            }
+        }
+        any
+    }
+
+    /// Whether any process of the tree is known to run.
+    #[must_use]
+    pub fn any_live(&self) -> bool {
+        !self.live.is_empty()
+    }
+
+    /// Closes the books: what still runs is read as it stands, ends that only a pidfd knows are asked.
+    pub fn close(&mut self, kernel: &mut KernelSide) {
+        for (tgid, index) in std::mem::take(&mut self.live) {
+            let w = &mut self.all[index];
+            w.last = kernel.procs.get(&tgid, 0).ok().or_else(|| {
+                let last = kernel.dead_procs.get(&w.proc_id, 0).ok();
+                w.end = End::Unknown;
+                last
+            });
+            w.counted = w.counters.take().map(|mut c| c.read());
+            if let Some(given) = w.given.take() {
+                let _ = self.dropped.send(given);
+            }
+        }
+        self.harvest(kernel, None);
+        for w in &mut self.all {
+            if w.end == End::Unknown
+                && let Some(end) = w.pidfd.as_ref().and_then(Pidfd::ended)
+            {
+                w.end = end;
+            }
+            w.pidfd = None;
+        }
+    }
+
+    /// Waits until every link is gone.
+    pub fn detach(mut self) {
+        drop(self.dropped);
+        if let Some(thread) = self.dropper.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Drops what a process that is gone left in the maps of addresses, so that they do not fill up.
+fn forget_addresses(kernel: &mut KernelSide, proc_id: u64) {
+    let mine = |k: &AddrKey| k.proc_id == proc_id;
+    let large: Vec<_> = kernel.large.keys().filter_map(Result::ok).filter(mine).collect();
+    for key in large {
+        let _ = kernel.large.remove(&key);
+    }
+    let stores: Vec<_> = kernel.stores.keys().filter_map(Result::ok).filter(mine).collect();
+    for key in stores {
+        let _ = kernel.stores.remove(&key);
+    }
+}
