@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::error::{Error, FileContext, Result};
+use crate::error::{Error, FileContext, Result, ignore_missing};
 use crate::nodes;
 use crate::run::{elevated, target_dir, workspace};
 use crate::test;
@@ -263,13 +263,6 @@ impl Bench {
         }
         Ok(peak_kb / 1024.0)
     }
-}
-
-fn ignore_missing(why: std::io::Error) -> std::io::Result<()> {
-    if why.kind() == std::io::ErrorKind::NotFound {
-        return Ok(());
-    }
-    Err(why)
 }
 
 /// The clock of Node's `process.hrtime`.

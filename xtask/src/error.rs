@@ -43,3 +43,11 @@ impl<T> FileContext<T> for io::Result<T> {
         })
     }
 }
+
+/// Removing what is not there is success.
+pub fn ignore_missing(why: io::Error) -> io::Result<()> {
+    if why.kind() == io::ErrorKind::NotFound {
+        return Ok(());
+    }
+    Err(why)
+}

@@ -15,6 +15,7 @@ mod run;
 #[path = "../../perf-gate-user/src/bpf/sources.rs"]
 mod sources;
 mod test;
+mod vm;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Project chores")]
@@ -46,6 +47,8 @@ enum Chore {
     Demo,
     /// Measure what observing costs, in paired runs, as Markdown tables
     Bench(bench::Options),
+    /// Watch a program on other kernels, in an emulated machine
+    Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Chore::Test => test::test(),
         Chore::Demo => demo::demo(),
         Chore::Bench(options) => bench::bench(&options),
+        Chore::Vm(options) => vm::vm(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
