@@ -24,9 +24,11 @@ const SHDRS_CAP: u64 = 4 << 20;
 const NOTES_CAP: u64 = 64 << 10;
 const DYNAMIC_CAP: u64 = 256 << 10;
 const NEEDED_CAP: usize = 1024;
-/// Longer string tables than the largest known (19 MB) by far, yet scanned within a second.
-const STRINGS_CAP: u64 = 1 << 30;
-const SYMBOLS_CAP: u64 = 1 << 30;
+/// Far beyond the largest known (19 MB of names, 4 MB of symbols), yet scanned within a second.
+const STRINGS_CAP: u64 = 256 << 20;
+const SYMBOLS_CAP: u64 = 256 << 20;
+/// A text that occurs more often is not what is searched for.
+const HITS_CAP: usize = 4096;
 const PATH_MAX: usize = 4096;
 
 /// Identity of the file: two images with equal facts are the same file, unchanged.
@@ -203,7 +205,10 @@ impl Image {
     #[must_use]
     pub fn is_code(&self, offset: u64) -> bool {
         self.segments.iter().any(|s| {
-            s.executable && offset.checked_sub(s.offset).is_some_and(|into| into < s.len)
+            s.executable
+                && offset
+                    .checked_sub(s.offset)
+                    .is_some_and(|into| into < s.len)
         })
     }
 
@@ -233,7 +238,7 @@ impl Image {
         mut keep: impl FnMut(&[u8], u64) -> Option<T>,
     ) -> Result<Option<T>> {
         let finder = memchr::memmem::Finder::new(needle);
-        let (mut answer, mut left) = (None, limit);
+        let (mut answer, mut left, mut hits) = (None, limit, 0);
         for &(offset, len) in &self.constants {
             let len = len.min(left);
             left -= len;
@@ -247,14 +252,15 @@ impl Image {
                         }
                         let end = bytes.len().min(hit + 256);
                         answer = keep(&bytes[hit..end], offset + at + hit as u64);
-                        if answer.is_some() {
+                        hits += 1;
+                        if answer.is_some() || hits >= HITS_CAP {
                             return std::ops::ControlFlow::Break(());
                         }
                         from = hit + 1;
                     }
                     std::ops::ControlFlow::Continue(())
                 })?;
-            if answer.is_some() || left == 0 {
+            if answer.is_some() || left == 0 || hits >= HITS_CAP {
                 break;
             }
         }
@@ -269,11 +275,7 @@ impl Image {
     }
 }
 
-fn offset_in(
-    segments: &[Segment],
-    vaddr: u64,
-    fits: impl Fn(&Segment) -> bool,
-) -> Option<u64> {
+fn offset_in(segments: &[Segment], vaddr: u64, fits: impl Fn(&Segment) -> bool) -> Option<u64> {
     segments.iter().filter(|s| fits(s)).find_map(|s| {
         let into = vaddr.checked_sub(s.vaddr)?;
         (into < s.len).then(|| s.offset.checked_add(into))?
@@ -321,7 +323,12 @@ fn program_headers(source: Source, head: &Header) -> Result<Vec<Program>> {
         return Err(Error::Damaged("its program headers have an unknown size"));
     }
     let len = count * size_of::<Program>() as u64;
-    let raw = source.block(head.e_phoff.get(LE), len, PHDRS_CAP, "the program header table")?;
+    let raw = source.block(
+        head.e_phoff.get(LE),
+        len,
+        PHDRS_CAP,
+        "the program header table",
+    )?;
     let (all, _) = slice_from_bytes::<Program>(&raw, count as usize)
         .map_err(|()| Error::Truncated("the program header table"))?;
     Ok(all.to_vec())
@@ -350,7 +357,8 @@ fn build_id(source: Source, programs: &[Program]) -> Result<Option<String>> {
         let len = p.p_filesz.get(LE).min(NOTES_CAP);
         let raw = source.block(p.p_offset.get(LE), len, NOTES_CAP, "a note segment")?;
         let align = p.p_align.get(LE);
-        let Ok(notes) = object::read::elf::NoteIterator::<elf::FileHeader64<LE>>::new(LE, align, &raw)
+        let Ok(notes) =
+            object::read::elf::NoteIterator::<elf::FileHeader64<LE>>::new(LE, align, &raw)
         else {
             continue;
         };
@@ -489,8 +497,8 @@ fn sections(source: Source, head: &Header) -> Result<Sections> {
         .checked_mul(ENTRY)
         .ok_or(Error::Damaged("its section count is absurd"))?;
     let raw = source.block(at, len, SHDRS_CAP, WHAT)?;
-    let (all, _) = slice_from_bytes::<Section>(&raw, count as usize)
-        .map_err(|()| Error::Truncated(WHAT))?;
+    let (all, _) =
+        slice_from_bytes::<Section>(&raw, count as usize).map_err(|()| Error::Truncated(WHAT))?;
     for s in all {
         let (kind, flags) = (s.sh_type.get(LE), s.sh_flags.get(LE));
         let (offset, len) = (s.sh_offset.get(LE), s.sh_size.get(LE));

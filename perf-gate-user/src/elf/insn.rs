@@ -36,7 +36,9 @@ pub enum Refusal {
     NotCode,
     #[error("the kernel refuses a probe on its first instruction")]
     First,
-    #[error("the kernel refuses a probe on its first instruction, which also overwrites an argument")]
+    #[error(
+        "the kernel refuses a probe on its first instruction, which also overwrites an argument"
+    )]
     ArgumentLost,
     #[error("the kernel refuses a probe on its first instructions, up to a jump")]
     StraightLineEnds,
@@ -81,7 +83,10 @@ pub fn entry_site(code: &[u8], slots: &[u8]) -> Result<Site, Refusal> {
         let lost = infos.info(&step).used_registers().iter().any(|used| {
             let writes = matches!(
                 used.access(),
-                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+                OpAccess::Write
+                    | OpAccess::CondWrite
+                    | OpAccess::ReadWrite
+                    | OpAccess::ReadCondWrite
             );
             writes && kept.contains(&used.register().full_register())
         });

@@ -78,7 +78,10 @@ pub fn libraries(
             continue;
         };
         ask(&mut waiting, &library.image, &library.path);
-        if found.iter().all(|l| l.image.facts() != library.image.facts()) {
+        if found
+            .iter()
+            .all(|l| l.image.facts() != library.image.facts())
+        {
             found.push(library);
         }
     }

@@ -19,6 +19,8 @@ use crate::{
 use perf_gate_ebpf::{Cookie, Op};
 use std::path::PathBuf;
 
+/// An original and a few copies of it are plausible, more are not.
+const BODIES_CAP: usize = 8;
 /// Bytes of code kept with a point, by which a cached plan is checked against the file.
 pub const CODE: usize = 8;
 
@@ -132,6 +134,11 @@ impl Plan {
                 .collect();
             if bodies.is_empty() {
                 continue;
+            }
+            if bodies.len() > BODIES_CAP {
+                let why = format!("{} is defined {} times", row.function, bodies.len());
+                doubt(&mut self.blind, row.lane, &why);
+                return Ok(true);
             }
             for symbol in bodies {
                 if is_copy(&symbol.suffix) {

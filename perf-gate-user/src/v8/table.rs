@@ -339,8 +339,9 @@ pub const ROWS: &[Row] = &[
         ],
         ret: false,
         required: ALL,
-        doc: "Also for a page that moves from new to old space, right after the promotion below. \
-              The code space's override calls it. Single-stepped on V8 13 and 14.",
+        doc: "Also for a page that moves from new to old space, right after the promotion below. The \
+              override for machine code calls it on gcc builds; clang builds (V8 14) copy it there, so \
+              that code objects above 128 KB are not seen. Single-stepped on V8 13 and 14.",
     },
     Row {
         op: Op::LargePromote,
@@ -392,7 +393,8 @@ pub const ROWS: &[Row] = &[
         ],
         ret: false,
         required: ALL,
-        doc: "rsi is the mode. Frees large pages as well as ordinary ones.",
+        doc: "rsi is the mode. Frees large pages as well, so it runs once for every AllocatePage and \
+              once for every large page that was not promoted.",
     },
 ];
 

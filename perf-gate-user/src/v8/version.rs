@@ -91,7 +91,9 @@ pub(super) fn v8(image: &Image, found: &[Symbol], base: usize) -> Result<Option<
         let text = String::from_utf8_lossy(&before);
         let start = text
             .rfind(|c: char| !c.is_ascii_digit() && c != '.')
-            .map_or(0, |p| p + text[p..].chars().next().map_or(0, char::len_utf8));
+            .map_or(0, |p| {
+                p + text[p..].chars().next().map_or(0, char::len_utf8)
+            });
         let text = &text[start..];
         (text.matches('.').count() == 3)
             .then(|| Version::parse(text))
