@@ -7,6 +7,7 @@
 //! Every size and count that comes from the file is checked against the file's real size and a cap
 //! before it is believed, because the file belongs to the watched user, not to us.
 
+mod headers;
 pub mod image;
 pub mod insn;
 mod read;

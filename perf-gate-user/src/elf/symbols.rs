@@ -9,7 +9,7 @@
 
 use super::{
     Error, Image, Result,
-    image::TableAt,
+    headers::TableAt,
     read::{OVERLAP, Source},
 };
 use memchr::memmem::Finder;
