@@ -55,21 +55,21 @@ pub fn multi() -> io::Result<bool> {
 }
 
 pub fn software_counter() -> io::Result<()> {
-    open(Builder::new(events::Software::PAGE_FAULTS))
+    open(&Builder::new(events::Software::PAGE_FAULTS))
 }
 
 pub fn hardware_counter() -> io::Result<()> {
-    open(Builder::new(events::Hardware::INSTRUCTIONS))
+    open(&Builder::new(events::Hardware::INSTRUCTIONS))
 }
 
 /// Opens a hardware breakpoint on a word of our own that nobody writes.
 pub fn breakpoint() -> io::Result<()> {
     static WORD: u64 = 0;
     let address = std::ptr::from_ref(&WORD) as u64;
-    open(Builder::new(events::Breakpoint::write(address, 8)))
+    open(&Builder::new(events::Breakpoint::write(address, 8)))
 }
 
-fn open(builder: Builder) -> io::Result<()> {
+fn open(builder: &Builder) -> io::Result<()> {
     builder.build().map(drop)
 }
 

@@ -1,5 +1,8 @@
 //! Reporters: a finished run and its verdict, printed. One file per format.
 
+pub mod checks;
+pub mod human;
+pub mod junit;
 pub mod ndjson;
 pub mod output;
 mod schema;

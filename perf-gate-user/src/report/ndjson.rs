@@ -11,12 +11,13 @@ use serde::Serialize;
 use super::{
     output::{Output, OutputError},
     schema::{
-        BlindLane, GcLine, IsolateLine, KindCounts, LaneLine, OverheadLine, ProcessLine, RunLine,
-        SCHEMA, Unmeasured, VerdictLine,
+        BlindLane, CheckLine, GcLine, IsolateLine, KindCounts, LaneLine, OverheadLine, ProcessLine,
+        RunLine, SCHEMA, Unmeasured, VerdictLine,
     },
 };
 use crate::{
     judge::Verdict,
+    kernel::Check,
     model::{End, GcEvent, Isolate, Lane, LaneState, Process, Run, Runtime},
 };
 
@@ -101,13 +102,30 @@ impl Record {
             wall_ns: run.wall_ns,
             timeline_dropped: run.overhead.timeline_dropped,
         });
+        self.close(verdict, &run.doubts)
+    }
+
+    /// One finding of `doctor`.
+    pub fn check(&mut self, about: &str, check: &Check) {
+        self.line(&CheckLine {
+            r#type: "check",
+            about,
+            name: check.name,
+            status: check.status.name(),
+            found: &check.found,
+            todo: check.todo.as_deref(),
+        });
+    }
+
+    /// Writes the last line and makes the record appear under its name.
+    pub fn close(mut self, verdict: &Verdict, doubts: &[String]) -> Result<(), OutputError> {
         self.line(&VerdictLine {
             r#type: "verdict",
             pass: verdict.pass,
             code: verdict.code,
             decided_by: verdict.decided_by.name(),
             reasons: &verdict.reasons,
-            doubts: &run.doubts,
+            doubts,
         });
         self.out.commit()
     }

@@ -170,3 +170,13 @@ pub struct VerdictLine<'a> {
     pub reasons: &'a [String],
     pub doubts: &'a [String],
 }
+
+#[derive(Serialize)]
+pub struct CheckLine<'a> {
+    pub r#type: &'static str,
+    pub about: &'a str,
+    pub name: &'a str,
+    pub status: &'static str,
+    pub found: &'a str,
+    pub todo: Option<&'a str>,
+}

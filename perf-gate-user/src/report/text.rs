@@ -49,6 +49,13 @@ pub fn count(n: u64) -> String {
     out
 }
 
+/// A number and its noun.
+#[must_use]
+pub fn plural(n: u64, noun: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {noun}{s}", count(n))
+}
+
 /// Bytes in the largest unit that keeps a digit before the point; exact below 1 KiB.
 #[must_use]
 pub fn bytes(n: i64) -> String {

@@ -128,28 +128,26 @@ fn what_a_blind_lane_would_have_seen_is_null_not_zero() {
 /// The schema file names exactly the fields that are written, so that neither drifts.
 #[test]
 fn the_schema_file_is_true() {
+    written(&sample::run(), &pass()).iter().for_each(conforms);
+}
+
+fn conforms(line: &Value) {
     let schema: Value = serde_json::from_str(include_str!("../schema1.json")).unwrap();
-    for line in written(&sample::run(), &pass()) {
-        let kind = line["type"].as_str().unwrap();
-        let described = &schema["$defs"][kind];
-        let fields: Vec<_> = line.as_object().unwrap().keys().collect();
-        let properties: Vec<_> = described["properties"]
-            .as_object()
-            .expect(kind)
-            .keys()
-            .collect();
-        assert_eq!(fields, properties, "{kind}");
-        let required: Vec<_> = described["required"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|v| v.as_str().unwrap())
-            .collect();
-        assert_eq!(fields, required, "{kind}");
-        for (name, value) in line.as_object().unwrap() {
-            let types = &described["properties"][name]["type"];
-            assert!(fits(value, types), "{kind}.{name}: {value} is not {types}");
-        }
+    let kind = line["type"].as_str().unwrap();
+    let described = &schema["$defs"][kind];
+    let fields: Vec<_> = line.as_object().unwrap().keys().collect();
+    let properties: Vec<_> = described["properties"]
+        .as_object()
+        .expect(kind)
+        .keys()
+        .collect();
+    assert_eq!(fields, properties, "{kind}");
+    let required = described["required"].as_array().unwrap();
+    let required: Vec<_> = required.iter().map(|v| v.as_str().unwrap()).collect();
+    assert_eq!(fields, required, "{kind}");
+    for (name, value) in line.as_object().unwrap() {
+        let types = &described["properties"][name]["type"];
+        assert!(fits(value, types), "{kind}.{name}: {value} is not {types}");
     }
 }
 
@@ -167,4 +165,28 @@ fn fits(value: &Value, types: &Value) -> bool {
         Value::Array(list) => list.iter().any(|t| is(t.as_str().unwrap())),
         one => is(one.as_str().unwrap_or_default()),
     }
+}
+
+#[test]
+fn a_check_is_as_the_schema_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("doctor.ndjson");
+    let command = ["perf-gate".to_owned(), "doctor".to_owned()];
+    let head = Header {
+        command: &command,
+        kernel: "6.18",
+        arch: "x86_64",
+        started: SystemTime::UNIX_EPOCH,
+    };
+    let mut record = Record::begin(&path, None, &head).unwrap();
+    record.check("machine", &Check::fail("bpf maps", "no", "sudo"));
+    record.close(&pass(), &[]).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    let types: Vec<_> = lines.iter().map(|l| &l["type"]).collect();
+    assert_eq!(types, ["run", "check", "verdict"]);
+    conforms(&lines[1]);
 }
