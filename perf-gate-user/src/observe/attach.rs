@@ -2,35 +2,44 @@
 //!
 //! A process gets links of its own while few run the same binary: other processes then never even
 //! see a breakpoint. A tree of many processes gets one link for all of them, filtered in the kernel
-//! by process; such links cost every process that maps the binary, so they come second.
+//! by process; such links cost every process that maps the binary, so they come second. Kernels
+//! before 6.6 know only perf events, one a point, which see every process.
 
 use super::{
-    kernel_side::{KernelSide, Probes, chain},
-    multi::{Link, MultiError, Point, Program, Scope},
+    bpf::{self, Link, Point, Scope},
+    kernel_side::KernelSide,
 };
 use crate::v8::plan::{Plan, PointKind};
-use aya::programs::{
-    UProbe,
-    uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
-};
+use perf_event::{Builder, Counter, events::Software};
 use perf_gate_ebpf::Cookie;
-use std::{ffi::CString, fs::File, os::fd::AsRawFd as _};
+use std::{
+    ffi::{CStr, CString},
+    fs::{self, File},
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    #[error(transparent)]
-    Multi(#[from] MultiError),
-    #[error("attaching a probe at file offset {offset:#x} failed: {why}")]
-    PerfEvent { offset: u64, why: String },
-    #[error("the eBPF object has no program `{0}`; it does not belong to this perf-gate")]
-    NoProgram(&'static str),
+    #[error("attaching {points} probes to its binary failed: {source}")]
+    Multi { points: usize, source: io::Error },
+    #[error("attaching a probe at file offset {offset:#x} of its binary failed: {source}")]
+    PerfEvent { offset: u64, source: io::Error },
 }
 
 /// Attached probes; dropping them detaches.
-#[derive(Debug)]
-pub enum Links {
-    Multi(Vec<Link>),
-    PerfEvents(Vec<UProbeLink>),
+#[derive(Debug, Default)]
+pub struct Links {
+    links: Vec<Link>,
+    events: Vec<Counter>,
+}
+
+impl Links {
+    /// Whether dropping these takes long: perf events detach one by one, 0.1 s each.
+    #[must_use]
+    pub fn slow(&self) -> bool {
+        !self.events.is_empty()
+    }
 }
 
 fn points(plan: &Plan, kind: PointKind, wide: bool) -> Vec<Point> {
@@ -45,82 +54,68 @@ fn points(plan: &Plan, kind: PointKind, wide: bool) -> Vec<Point> {
         .collect()
 }
 
-/// Whether this kernel can limit probes to one process and its threads.
-#[must_use]
-pub fn can_scope(kernel: &KernelSide) -> bool {
-    matches!(kernel.probes, Probes::Multi { .. })
-}
-
 /// Attaches every point of `plan` to `file`.
 ///
 /// # Errors
 /// When the kernel refuses a point; then none stays attached.
 pub fn attach(
-    kernel: &mut KernelSide,
+    kernel: &KernelSide,
     file: &File,
     plan: &Plan,
     scope: Scope,
 ) -> Result<Links, AttachError> {
     // The descriptor names the very file that was read, whatever its path says by now.
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     let wide = scope == Scope::Everyone;
-    let entries = points(plan, PointKind::Entry, wide);
-    let returns = points(plan, PointKind::Return, wide);
-    match &kernel.probes {
-        Probes::Multi { entry, at_return } => multi(entry, at_return, &path, &entries, &returns, scope),
-        Probes::PerfEvents => {
-            let mut links = Vec::new();
-            perf_events(kernel, "on_return", &path, &returns, &mut links)?;
-            perf_events(kernel, "on_entry", &path, &entries, &mut links)?;
-            Ok(Links::PerfEvents(links))
-        }
-    }
-}
-
-fn multi(
-    entry: &Program,
-    at_return: &Program,
-    path: &str,
-    entries: &[Point],
-    returns: &[Point],
-    scope: Scope,
-) -> Result<Links, AttachError> {
-    let path = CString::new(path).unwrap_or_default();
-    let mut links = Vec::with_capacity(2);
+    let mut out = Links::default();
     // Returns first: an entry without its return would leave operands behind.
-    for (program, points, ret) in [(at_return, returns, true), (entry, entries, false)] {
-        if !points.is_empty() {
-            links.push(program.attach(&path, points, scope, ret)?);
+    for (program, kind) in [
+        (&kernel.at_return, PointKind::Return),
+        (&kernel.entry, PointKind::Entry),
+    ] {
+        let points = points(plan, kind, wide);
+        let at_return = kind == PointKind::Return;
+        if points.is_empty() {
+            continue;
+        }
+        if kernel.multi {
+            let link = bpf::uprobe_multi(program.as_fd(), &path, &points, scope, at_return);
+            out.links.push(link.map_err(|source| AttachError::Multi {
+                points: points.len(),
+                source,
+            })?);
+        } else {
+            for (offset, cookie) in points {
+                perf_event(program.as_fd(), &path, offset, cookie, at_return, &mut out)
+                    .map_err(|source| AttachError::PerfEvent { offset, source })?;
+            }
         }
     }
-    Ok(Links::Multi(links))
+    Ok(out)
 }
 
-fn perf_events(
-    kernel: &mut KernelSide,
-    name: &'static str,
-    path: &str,
-    points: &[Point],
-    links: &mut Vec<UProbeLink>,
-) -> Result<(), AttachError> {
-    let program: &mut UProbe = kernel
-        .ebpf
-        .program_mut(name)
-        .and_then(|p| p.try_into().ok())
-        .ok_or(AttachError::NoProgram(name))?;
-    for &(offset, cookie) in points {
-        let failed = |e: &dyn std::error::Error| AttachError::PerfEvent {
-            offset,
-            why: chain(e),
-        };
-        let at = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(offset),
-            cookie: Some(cookie),
-        };
-        let id = program
-            .attach(at, path, UProbeScope::AllProcesses)
-            .map_err(|e| failed(&e))?;
-        links.push(program.take_link(id).map_err(|e| failed(&e))?);
-    }
+fn perf_event(
+    program: BorrowedFd<'_>,
+    path: &CStr,
+    offset: u64,
+    cookie: u64,
+    at_return: bool,
+    out: &mut Links,
+) -> io::Result<()> {
+    let pmu = fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")?;
+    let pmu: u32 = pmu.trim().parse().map_err(io::Error::other)?;
+    let mut builder = Builder::new(Software::DUMMY);
+    // perf-event2 0.7.4 has a uprobe event, but one that cannot be built. The last two are
+    // `uprobe_path` and `probe_offset` of their unions (include/uapi/linux/perf_event.h).
+    let attr = builder.attrs_mut();
+    attr.type_ = pmu;
+    attr.config = at_return.into();
+    attr.config1 = path.as_ptr() as u64;
+    attr.config2 = offset;
+    let mut event = builder.any_pid().one_cpu(0).include_kernel().build()?;
+    out.links
+        .push(bpf::perf_event(program, event.as_raw_fd(), cookie)?);
+    event.enable()?;
+    out.events.push(event);
     Ok(())
 }

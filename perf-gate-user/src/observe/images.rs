@@ -5,7 +5,7 @@
 use super::{
     attach::{self, AttachError, Links},
     kernel_side::KernelSide,
-    multi::Scope,
+    bpf::Scope,
     proof::{self, Proof},
 };
 use crate::{
@@ -201,7 +201,7 @@ impl Images {
         if image.wide.is_some() {
             return Ok(Given::Shared);
         }
-        if attach::can_scope(kernel) && image.scoped < SCOPED_PROCESSES {
+        if kernel.multi && image.scoped < SCOPED_PROCESSES {
             let _ = kernel.scoped.insert(tgid, 1, 0);
             let links = attach::attach(kernel, &image.file, &image.plan, Scope::Process(pid))?;
             image.scoped += 1;

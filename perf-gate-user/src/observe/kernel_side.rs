@@ -1,18 +1,27 @@
 //! The loaded object: its maps under their names, its programs, its rings. One value owns all of it;
 //! dropping it (or dying) leaves nothing behind, since nothing is pinned.
 
-use super::multi::{self, MultiError, Program};
-use aya::{
-    Ebpf, EbpfLoader,
-    maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf},
-    programs::{RawTracePoint, UProbe},
-};
+use super::bpf::{self, Code, Link, Refused, UPROBE_MULTI};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya_log::EbpfLogger;
+use aya_obj::{
+    Object,
+    generated::{
+        bpf_map_type::{
+            BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_TYPE_RINGBUF,
+        },
+        bpf_prog_type::{BPF_PROG_TYPE_KPROBE, BPF_PROG_TYPE_RAW_TRACEPOINT},
+    },
+};
 use perf_gate_ebpf::{
     AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OPS, Op, OpCount, Proc,
 };
 use std::{
-    os::fd::{AsFd as _, BorrowedFd},
+    collections::{HashMap as StdMap, HashSet},
+    ffi::CStr,
+    fmt::Display,
+    mem,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd},
     sync::OnceLock,
 };
 
@@ -21,31 +30,29 @@ pub static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("PERF_GATE_OBJECT"))
 
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    #[error(
-        "the kernel side cannot be loaded: {0}; run as root or with CAP_BPF and CAP_PERFMON, and see `perf-gate doctor`"
-    )]
-    Load(String),
-    #[error("the eBPF object has no {0}; it does not belong to this perf-gate")]
+    #[error("the eBPF object is damaged: {0}; build perf-gate again")]
+    Object(String),
+    #[error("the eBPF object has no {0}; it does not belong to this perf-gate, build it again")]
     Missing(&'static str),
+    #[error("the kernel gives no BPF map ({0}); run as root or with CAP_BPF and CAP_PERFMON, and see `perf-gate doctor`")]
+    Create(String),
     #[error("a BPF map cannot be read or written: {0}")]
     Map(#[from] MapError),
-    #[error(transparent)]
-    Multi(#[from] MultiError),
+    #[error("the kernel refused the program `{name}`: {source}; see `perf-gate doctor`{log}")]
+    Program {
+        name: &'static str,
+        source: std::io::Error,
+        log: String,
+    },
     #[error("the tracepoint {0} cannot be attached: {1}; see `perf-gate doctor`")]
-    Tracepoint(&'static str, String),
-}
-
-/// How function probes are attached on this kernel.
-pub enum Probes {
-    /// `uprobe_multi`, from 6.6: entry and return program.
-    Multi { entry: Program, at_return: Program },
-    /// One perf event a point, before 6.6.
-    PerfEvents,
+    Tracepoint(&'static str, std::io::Error),
 }
 
 pub struct KernelSide {
-    pub ebpf: Ebpf,
-    pub probes: Probes,
+    pub entry: OwnedFd,
+    pub at_return: OwnedFd,
+    /// Whether function probes go on by `uprobe_multi` links (6.6), or by one perf event each.
+    pub multi: bool,
     pub config: Array<MapData, Config>,
     pub procs: HashMap<MapData, u32, Proc>,
     pub dead_procs: HashMap<MapData, u64, Proc>,
@@ -58,70 +65,93 @@ pub struct KernelSide {
     pub losses: Array<MapData, Losses>,
     pub control: RingBuf<MapData>,
     pub timeline: RingBuf<MapData>,
+    follow: Vec<(OwnedFd, &'static str, &'static CStr)>,
+    links: Vec<Link>,
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
+    /// Maps that only the programs use; the programs hold them too, but not before they are loaded.
+    _maps: Vec<MapData>,
 }
 
-const ENTRY: &str = "on_entry";
-const RETURN: &str = "on_return";
-const TRACEPOINTS: [(&str, &str); 3] = [
-    ("on_fork", "sched_process_fork"),
-    ("on_exec", "sched_process_exec"),
-    ("on_exit", "sched_process_exit"),
-];
+const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
+/// `Level::Debug` of aya-log-common.
+const LOG_DEBUG: u8 = 4;
 
 impl KernelSide {
-    /// Loads the object and attaches the process-tree programs.
+    /// Loads the object.
     ///
     /// # Errors
     /// When the kernel refuses any part of it.
     pub fn load() -> Result<Self, KernelError> {
+        let damaged = |e: &dyn Display| KernelError::Object(e.to_string());
         let verbose = log::log_enabled!(log::Level::Debug);
-        // aya would parse the kernel's BTF (40 ms, 30 MB) for relocations that this object has not.
-        let level: u8 = if verbose { 4 } else { 0 };
-        let mut ebpf = EbpfLoader::new()
-            .btf(None)
-            .override_global("AYA_LOG_LEVEL", &level, false)
-            .load(OBJECT)
-            .map_err(|e| KernelError::Load(chain(&e)))?;
-        let fds = ebpf
-            .maps()
-            .filter_map(|(name, map)| Some((name, map_fd(map)?)))
-            .collect::<Vec<_>>();
-        let [entry, at_return] = multi::load(OBJECT, &fds, [ENTRY, RETURN])?;
-        let probes = if entry.supported() {
-            Probes::Multi { entry, at_return }
-        } else {
-            Probes::PerfEvents
-        };
-        if matches!(probes, Probes::PerfEvents) {
-            for name in [ENTRY, RETURN] {
-                let program: &mut UProbe = ebpf
-                    .program_mut(name)
-                    .ok_or(KernelError::Missing("uprobe programs"))?
-                    .try_into()
-                    .map_err(|e: aya::programs::ProgramError| KernelError::Load(chain(&e)))?;
-                program.load().map_err(|e| KernelError::Load(chain(&e)))?;
+        let level: [u8; 1] = [if verbose { LOG_DEBUG } else { 0 }];
+        let mut object = Object::parse(OBJECT).map_err(|e| damaged(&e))?;
+        object
+            .patch_map_data(StdMap::from([(LOG_LEVEL, (&level[..], false))]))
+            .map_err(|e| damaged(&e))?;
+        let text: HashSet<usize> = object.functions.keys().map(|k| k.0).collect();
+        let defined = mem::take(&mut object.maps);
+        let mut maps: StdMap<String, MapData> = StdMap::new();
+        for (name, map) in &defined {
+            let data = MapData::create(map.clone(), name, None)
+                .map_err(|e| KernelError::Create(chain(&e)))?;
+            if !map.data().is_empty() {
+                bpf::write_globals(data.fd().as_fd(), map.data())
+                    .map_err(|e| KernelError::Create(e.to_string()))?;
             }
+            maps.insert(name.clone(), data);
         }
+        let fds: Vec<(&str, RawFd, &aya_obj::Map)> = defined
+            .iter()
+            .map(|(name, map)| (name.as_str(), maps[name].fd().as_fd().as_raw_fd(), map))
+            .collect();
+        object
+            .relocate_maps(fds.into_iter(), &text)
+            .map_err(|e| damaged(&e))?;
+        object.relocate_calls(&text).map_err(|e| damaged(&e))?;
+
+        let kprobe = BPF_PROG_TYPE_KPROBE as u32;
+        let mut entry = program(&object, "on_entry", kprobe, UPROBE_MULTI)?;
+        let mut at_return = program(&object, "on_return", kprobe, UPROBE_MULTI)?;
+        let multi = bpf::has_uprobe_multi(entry.as_fd());
+        if !multi {
+            entry = program(&object, "on_entry", kprobe, 0)?;
+            at_return = program(&object, "on_return", kprobe, 0)?;
+        }
+        let raw = BPF_PROG_TYPE_RAW_TRACEPOINT as u32;
+        let follow = vec![
+            (program(&object, "on_fork", raw, 0)?, "sched_process_fork", c"sched_process_fork"),
+            (program(&object, "on_exec", raw, 0)?, "sched_process_exec", c"sched_process_exec"),
+            (program(&object, "on_exit", raw, 0)?, "sched_process_exit", c"sched_process_exit"),
+        ];
         let logger = verbose
-            .then(|| EbpfLogger::init(&mut ebpf).ok())
-            .flatten();
+            .then(|| program_id(&follow[0].0))
+            .flatten()
+            .and_then(|id| EbpfLogger::init_from_id(id).ok());
+        let mut take = |name: &'static str| {
+            let data = maps.remove(name).ok_or(KernelError::Missing(name))?;
+            wrap(data, &defined[name]).ok_or(KernelError::Missing(name))
+        };
         Ok(Self {
-            config: take(&mut ebpf, "CONFIG")?.try_into()?,
-            procs: take(&mut ebpf, "PROCS")?.try_into()?,
-            dead_procs: take(&mut ebpf, "DEAD_PROCS")?.try_into()?,
-            scoped: take(&mut ebpf, "SCOPED")?.try_into()?,
-            isos: take(&mut ebpf, "ISOS")?.try_into()?,
-            dead_isos: take(&mut ebpf, "DEAD_ISOS")?.try_into()?,
-            large: take(&mut ebpf, "LARGE")?.try_into()?,
-            stores: take(&mut ebpf, "STORES")?.try_into()?,
-            ops: take(&mut ebpf, "OPS_COUNT")?.try_into()?,
-            losses: take(&mut ebpf, "LOSSES")?.try_into()?,
-            control: take(&mut ebpf, "CONTROL")?.try_into()?,
-            timeline: take(&mut ebpf, "TIMELINE")?.try_into()?,
-            ebpf,
-            probes,
+            entry,
+            at_return,
+            multi,
+            config: take("CONFIG")?.try_into()?,
+            procs: take("PROCS")?.try_into()?,
+            dead_procs: take("DEAD_PROCS")?.try_into()?,
+            scoped: take("SCOPED")?.try_into()?,
+            isos: take("ISOS")?.try_into()?,
+            dead_isos: take("DEAD_ISOS")?.try_into()?,
+            large: take("LARGE")?.try_into()?,
+            stores: take("STORES")?.try_into()?,
+            ops: take("OPS_COUNT")?.try_into()?,
+            losses: take("LOSSES")?.try_into()?,
+            control: take("CONTROL")?.try_into()?,
+            timeline: take("TIMELINE")?.try_into()?,
+            follow,
+            links: Vec::new(),
             logger,
+            _maps: maps.into_values().collect(),
         })
     }
 
@@ -130,16 +160,10 @@ impl KernelSide {
     /// # Errors
     /// When the kernel refuses one.
     pub fn follow(&mut self) -> Result<(), KernelError> {
-        for (program, tracepoint) in TRACEPOINTS {
-            let failed = |e: &dyn std::error::Error| KernelError::Tracepoint(tracepoint, chain(e));
-            let p: &mut RawTracePoint = self
-                .ebpf
-                .program_mut(program)
-                .ok_or(KernelError::Missing("tracepoint programs"))?
-                .try_into()
-                .map_err(|e: aya::programs::ProgramError| failed(&e))?;
-            p.load().map_err(|e| failed(&e))?;
-            p.attach(tracepoint).map_err(|e| failed(&e))?;
+        for (program, name, c_name) in &self.follow {
+            let link = bpf::raw_tracepoint(program.as_fd(), c_name)
+                .map_err(|e| KernelError::Tracepoint(name, e))?;
+            self.links.push(link);
         }
         Ok(())
     }
@@ -173,6 +197,28 @@ impl KernelSide {
     }
 }
 
+fn program(
+    object: &Object,
+    name: &'static str,
+    kind: u32,
+    expected_attach_type: u32,
+) -> Result<OwnedFd, KernelError> {
+    let missing = || KernelError::Missing("program of that name");
+    let program = object.programs.get(name).ok_or_else(missing)?;
+    let function = object
+        .functions
+        .get(&program.function_key())
+        .ok_or_else(missing)?;
+    let code = Code {
+        name,
+        kind,
+        expected_attach_type,
+        license: &program.license,
+        instructions: &function.instructions,
+    };
+    bpf::load(&code).map_err(|Refused { source, log }| KernelError::Program { name, source, log })
+}
+
 fn drain<T: aya::Pod>(ring: &mut RingBuf<MapData>) -> Vec<T> {
     let mut out = Vec::new();
     while let Some(item) = ring.next() {
@@ -184,21 +230,27 @@ fn drain<T: aya::Pod>(ring: &mut RingBuf<MapData>) -> Vec<T> {
     out
 }
 
-fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<Map, KernelError> {
-    ebpf.take_map(name).ok_or(KernelError::Missing(name))
+/// A map under aya's name for its type.
+fn wrap(data: MapData, defined: &aya_obj::Map) -> Option<Map> {
+    let kind = defined.map_type();
+    let kinds: [(u32, fn(MapData) -> Map); 4] = [
+        (BPF_MAP_TYPE_ARRAY as u32, Map::Array),
+        (BPF_MAP_TYPE_PERCPU_ARRAY as u32, Map::PerCpuArray),
+        (BPF_MAP_TYPE_HASH as u32, Map::HashMap),
+        (BPF_MAP_TYPE_RINGBUF as u32, Map::RingBuf),
+    ];
+    let (_, make) = kinds.into_iter().find(|(k, _)| *k == kind)?;
+    Some(make(data))
 }
 
-fn map_fd(map: &Map) -> Option<BorrowedFd<'_>> {
-    match map {
-        Map::Array(m) | Map::PerCpuArray(m) | Map::HashMap(m) | Map::RingBuf(m) => {
-            Some(m.fd().as_fd())
-        }
-        _ => None,
-    }
+fn program_id(program: &OwnedFd) -> Option<u32> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
+    let line = info.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
+    line.trim().parse().ok()
 }
 
 /// An error with its causes, on one line.
-pub fn chain(e: &dyn std::error::Error) -> String {
+fn chain(e: &dyn std::error::Error) -> String {
     let mut out = e.to_string();
     let mut next = e.source();
     while let Some(cause) = next {

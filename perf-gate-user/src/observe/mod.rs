@@ -6,11 +6,11 @@
 //! timeline until the tree is gone.
 
 mod attach;
+mod bpf;
 mod collect;
 mod counters;
 mod images;
 pub mod kernel_side;
-mod multi;
 mod pidfd;
 pub mod proof;
 mod rss;
