@@ -128,7 +128,7 @@ pub fn build(out: Option<&Path>) -> Result<PathBuf> {
 fn compile(toolchain: &Toolchain, dir: &Path) -> Result<PathBuf> {
     let root = workspace();
     let compiler = toolchain.compiler()?;
-    let linker = capture(foreign("bpf-linker").arg("--version"))?;
+    let linker = linker()?;
     let source = sources::source_sha256(&root).file("hash the eBPF sources below", &root)?;
     let built = link(toolchain, &root)?;
 
@@ -191,17 +191,31 @@ fn link(toolchain: &Toolchain, root: &Path) -> Result<PathBuf> {
     Ok(target.join(TARGET).join("release/perf-gate-ebpf"))
 }
 
-/// Drops DWARF, which nobody reads at run time and which is most of the size; BTF stays.
-fn strip(from: &Path, to: &Path) -> Result<()> {
-    let tool = ["llvm-objcopy-22", "llvm-objcopy", "rust-objcopy"]
+/// bpf-linker generates the code, with an LLVM of its own choice that it does not name; objcopy's is named
+/// in its place, as both come from the same packages.
+fn linker() -> Result<String> {
+    let version = capture(foreign("bpf-linker").arg("--version"))?;
+    let objcopy = capture(foreign(objcopy()?).arg("--version"))?;
+    let llvm = objcopy
+        .split_once("LLVM version ")
+        .and_then(|(_, rest)| rest.split_whitespace().next());
+    Ok(format!("{version}, LLVM {}", llvm.unwrap_or("unknown")))
+}
+
+fn objcopy() -> Result<PathBuf> {
+    ["llvm-objcopy-22", "llvm-objcopy", "rust-objcopy"]
         .into_iter()
         .find_map(which)
         .ok_or_else(|| {
             Error::told(
                 "no llvm-objcopy in PATH; install it (Debian: apt-get install llvm-22, or cargo install cargo-binutils)",
             )
-        })?;
-    run(foreign(tool).arg("--strip-debug").arg(from).arg(to))
+        })
+}
+
+/// Drops DWARF, which nobody reads at run time and which is most of the size; BTF stays.
+fn strip(from: &Path, to: &Path) -> Result<()> {
+    run(foreign(objcopy()?).arg("--strip-debug").arg(from).arg(to))
 }
 
 /// Rebuilds aside and says whether the committed object is what its sources give. Returns the rebuilt one
@@ -229,10 +243,12 @@ pub fn check() -> Result<Option<PathBuf>> {
     let aside = target_dir().join("bpf-check");
     let fresh = compile(&toolchain, &aside)?;
     let compiler = toolchain.compiler()?;
-    if compiler != text("compiler") {
+    let linker = linker()?;
+    if compiler != text("compiler") || linker != text("linker") {
         println!(
-            "sources match; bytes not compared: built with {}, here is {compiler}",
-            text("compiler")
+            "sources match; bytes not compared: built with {} and {}, here are {compiler} and {linker}",
+            text("compiler"),
+            text("linker")
         );
         return Ok(Some(fresh));
     }
