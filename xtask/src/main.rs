@@ -47,6 +47,11 @@ enum Chore {
     Demo,
     /// Measure what observing costs, in paired runs, as Markdown tables
     Bench(bench::Options),
+    /// Print the probe plan of node binaries
+    Symbols {
+        #[arg(required = true, value_name = "NODE")]
+        nodes: Vec<PathBuf>,
+    },
     /// Watch a program on other kernels, in an emulated machine
     Vm(vm::Options),
 }
@@ -59,6 +64,7 @@ fn main() -> ExitCode {
         Chore::Test => test::test(),
         Chore::Demo => demo::demo(),
         Chore::Bench(options) => bench::bench(&options),
+        Chore::Symbols { nodes } => test::symbols(&nodes),
         Chore::Vm(options) => vm::vm(&options),
     };
     match done {

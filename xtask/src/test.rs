@@ -163,6 +163,18 @@ pub fn build(object: Option<&Path>) -> Result<()> {
     run(&mut command)
 }
 
+/// The probe plan of each of `nodes`.
+pub fn symbols(nodes: &[PathBuf]) -> Result<()> {
+    let mut command = cargo();
+    command.args(["run", "--locked", "--quiet", "--package", "perf-gate-user"]);
+    command.args(["--example", "symbols", "--"]);
+    for node in nodes {
+        // cargo runs in the workspace, the names were given where the user stands.
+        command.arg(fs::canonicalize(node).file("find", node)?);
+    }
+    run(&mut command)
+}
+
 /// The binary that [`build`] makes.
 pub fn binary() -> PathBuf {
     target_dir().join("release/perf-gate")
