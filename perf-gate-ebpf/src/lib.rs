@@ -47,7 +47,8 @@ pub enum Op {
     StoreReserve = 13,
     /// `a0` = `BackingStore*`, `a1` = new length in bytes; returns 0 on success.
     StoreResize = 14,
-    /// `a0` = `BackingStore*`, `a1` = delta in WebAssembly pages; returns `optional<size_t>` in rax:rdx.
+    /// `a0` = `BackingStore*`, `a1` = delta in WebAssembly pages; returns `optional<size_t>` in rax:rdx,
+    /// its flag in al when the slot of `a2` is [`GROW_FLAG_IN_RAX`], else in dl.
     WasmGrow = 15,
     /// `a0` = `BackingStore*`.
     StoreDestroy = 16,
@@ -91,6 +92,8 @@ impl Op {
 
 /// Argument slot of a probe that has no such argument; reads as 0.
 pub const NO_ARG: u8 = 0xf;
+/// Slot of `a2` of [`Op::WasmGrow`] on builds that return the flag in al.
+pub const GROW_FLAG_IN_RAX: u8 = 0;
 /// First argument slot that lies on the stack: slot 6 is `*(u64*)(rsp + 8)` at function entry.
 pub const STACK_ARG: u8 = 6;
 

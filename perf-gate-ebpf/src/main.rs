@@ -24,7 +24,7 @@ use aya_ebpf::{
     programs::{ProbeContext, RawTracePointContext, RetProbeContext},
 };
 use maps::{Hit, OPS_COUNT, PROCS, SCOPED};
-use perf_gate_ebpf::Cookie;
+use perf_gate_ebpf::{Cookie, GROW_FLAG_IN_RAX};
 use regs::Args;
 
 /// Finds the watched process that was hit, or nothing: every other process ends here.
@@ -127,7 +127,11 @@ fn on_return(ctx: RetProbeContext) -> u32 {
         BUFFER_REALLOC => external::realloc_return(&hit, rax),
         RESERVE => external::reserve_return(&hit),
         RESIZE => external::resize_return(&hit, rax),
-        GROW => external::grow_return(&hit, rdx),
+        GROW => {
+            // The flag of the returned optional lies where the cookie's third slot says.
+            let flag = if Cookie(cookie).slot(2) == GROW_FLAG_IN_RAX { rax } else { rdx };
+            external::grow_return(&hit, flag);
+        }
         _ => {}
     }
     0

@@ -59,19 +59,13 @@ pub struct Images {
     seen: HashMap<FileId, Seen>,
     nodes: Vec<NodeImage>,
     /// Where resolved plans are kept between runs.
-    plans: PathBuf,
+    plans: Option<PathBuf>,
     prover: proof::Prover,
-}
-
-/// Links of one process, to be dropped when it ends.
-pub enum Given {
-    Own(Links),
-    Shared,
 }
 
 impl Images {
     #[must_use]
-    pub fn new(plans: PathBuf, prover: proof::Prover) -> Self {
+    pub fn new(plans: Option<PathBuf>, prover: proof::Prover) -> Self {
         Self {
             seen: HashMap::new(),
             nodes: Vec::new(),
@@ -163,7 +157,10 @@ impl Images {
     }
 
     fn plan(&self, elf: &Elf) -> elf::Result<Option<Plan>> {
-        let Some(resolved) = cache::resolve(&self.plans, elf)? else {
+        let Some(dir) = &self.plans else {
+            return Plan::resolve(elf);
+        };
+        let Some(resolved) = cache::resolve(dir, elf)? else {
             return Ok(None);
         };
         if let Some(e) = resolved.not_stored {
@@ -186,7 +183,7 @@ impl Images {
     }
 
     /// Attaches the image's probes for one process (thread-group id `tgid` in the initial PID
-    /// namespace).
+    /// namespace). `None`: the links that serve it serve others too and stay here.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -196,17 +193,17 @@ impl Images {
         id: NodeId,
         pid: u32,
         tgid: u32,
-    ) -> Result<Given, AttachError> {
+    ) -> Result<Option<Links>, AttachError> {
         let image = &mut self.nodes[id.0];
         if image.wide.is_some() {
-            return Ok(Given::Shared);
+            return Ok(None);
         }
         if kernel.multi && image.scoped < SCOPED_PROCESSES {
             let _ = kernel.scoped.insert(tgid, 1, 0);
             let links = attach::attach(kernel, &image.file, &image.plan, Scope::Process(pid))?;
             image.scoped += 1;
             image.attached = true;
-            return Ok(Given::Own(links));
+            return Ok(Some(links));
         }
         image.wide = Some(attach::attach(
             kernel,
@@ -215,7 +212,7 @@ impl Images {
             Scope::Everyone,
         )?);
         image.attached = true;
-        Ok(Given::Shared)
+        Ok(None)
     }
 
     /// Takes every link that is still attached, for dropping at leisure.

@@ -9,6 +9,7 @@ mod attach;
 mod bpf;
 mod collect;
 mod counters;
+mod detach;
 mod images;
 pub mod kernel_side;
 mod pidfd;
@@ -19,7 +20,7 @@ mod tree;
 use crate::{
     kernel,
     model::{End, Run},
-    target::{Inherited, Launch, LaunchError, Reaper, Signals, launch, reap, signals},
+    target::{Inherited, Launch, LaunchError, Reaper, Signals, exit, launch, reap, signals},
 };
 use counters::Counters;
 use images::Images;
@@ -55,15 +56,27 @@ pub enum ObserveError {
     Poll(nix::Error),
 }
 
+impl ObserveError {
+    /// perf-gate's exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Launch(e) => e.exit_code(),
+            _ => exit::CANNOT_VOUCH,
+        }
+    }
+}
+
 /// What to observe and how.
 pub struct Request {
     pub launch: Launch,
     /// Wait for the whole tree, not only for the direct child.
     pub wait_tree: bool,
-    /// Directory of resolved probe plans.
-    pub plans: PathBuf,
+    /// Directory of resolved probe plans; `None`: they are resolved anew.
+    pub plans: Option<PathBuf>,
     pub prover: proof::Prover,
-    /// When perf-gate started.
+    /// When perf-gate started, by the wall and by the monotonic clock.
+    pub started: SystemTime,
     pub start: Instant,
 }
 
@@ -72,7 +85,6 @@ pub struct Request {
 /// # Errors
 /// When it cannot be launched or the kernel side cannot be set up; the program has then not run.
 pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveError> {
-    let started = SystemTime::now();
     let mut signals = Signals::new()?;
     let mut reaper = Reaper::new()?;
     let suspended = launch::spawn(&request.launch, inherited)?;
@@ -121,7 +133,7 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         ..
     } = run_loop;
 
-    tree.close(&mut side);
+    tree.close(&mut side, &mut images);
     let ops = side.op_counts()?;
     let losses = side.losses.get(&0, 0).map_err(KernelError::from)?;
     let began_ns = tree.all.first().map_or(0, |w| w.last.map_or(0, |p| p.born_ns));
@@ -133,7 +145,7 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
             .iter()
             .map(|a| a.to_string_lossy().into_owned())
             .collect(),
-        started,
+        started: request.started,
         kernel: kernel_release(),
         arch: std::env::consts::ARCH.to_owned(),
         wall_ns: request.start.elapsed().as_nanos() as u64,
@@ -234,7 +246,9 @@ impl Loop<'_> {
     }
 }
 
-fn kernel_release() -> String {
+/// The running kernel's release.
+#[must_use]
+pub fn kernel_release() -> String {
     nix::sys::utsname::uname()
         .map(|u| u.release().to_string_lossy().into_owned())
         .unwrap_or_default()

@@ -2,9 +2,11 @@
 //! program is looked at, its probes attached, its counters opened, and only then is it continued.
 
 use super::{
+    attach::Links,
     collect::{Isolates, file_isolate},
     counters::Counters,
-    images::{Given, Images, NodeId},
+    detach::Detacher,
+    images::{Images, NodeId},
     kernel_side::{KernelSide, pid_namespace},
     pidfd::Pidfd,
     rss::Sampler,
@@ -37,7 +39,7 @@ pub struct Watched {
     pub end: End,
     /// The kernel side's last record of it, once it is gone.
     pub last: Option<Proc>,
-    given: Option<Given>,
+    links: Option<Links>,
     pidfd: Option<Pidfd>,
 }
 
@@ -52,20 +54,12 @@ pub struct Tree {
     pub isolates: Isolates,
     /// Processes that forked from the tree and ended without an exec.
     pub forked_only: u64,
-    dropped: std::sync::mpsc::Sender<Given>,
-    dropper: Option<std::thread::JoinHandle<()>>,
+    detacher: Detacher,
 }
 
 impl Tree {
     #[must_use]
     pub fn new(root_counters: Option<Counters>) -> Self {
-        // Detaching waits for RCU grace periods; nobody should wait for that but a thread of its own.
-        let (dropped, links) = std::sync::mpsc::channel::<Given>();
-        let dropper = std::thread::Builder::new()
-            .name("detach".into())
-            .stack_size(64 * 1024)
-            .spawn(move || links.iter().for_each(drop))
-            .ok();
         Self {
             all: Vec::new(),
             live: HashMap::new(),
@@ -73,8 +67,7 @@ impl Tree {
             root_counters,
             isolates: Isolates::new(),
             forked_only: 0,
-            dropped,
-            dropper,
+            detacher: Detacher::new(),
         }
     }
 
@@ -113,7 +106,7 @@ impl Tree {
             rss: Sampler::default(),
             end: End::StillRunning,
             last: None,
-            given: None,
+            links: None,
             pidfd,
         };
         if let Ok(p) = Procfs::new(pid as i32) {
@@ -125,7 +118,7 @@ impl Tree {
             Ok(Some(node)) => {
                 w.node = Some(node);
                 match images.give(kernel, node, pid, c.tgid) {
-                    Ok(given) => w.given = Some(given),
+                    Ok(links) => w.links = links,
                     Err(e) => w.trouble = Some(e.to_string()),
                 }
             }
@@ -204,9 +197,7 @@ impl Tree {
         }
         w.counted = w.counters.take().map(|mut c| c.read());
         let _ = kernel.scoped.remove(&w.tgid);
-        if let Some(given) = w.given.take() {
-            let _ = self.dropped.send(given);
-        }
+        self.detacher.take(w.links.take());
         if w.node.is_some() {
             let id = w.proc_id;
             self.harvest(kernel, Some(id));
@@ -262,14 +253,10 @@ impl Tree {
         any
     }
 
-    /// Whether any process of the tree is known to run.
-    #[must_use]
-    pub fn any_live(&self) -> bool {
-        !self.live.is_empty()
-    }
-
-    /// Closes the books: what still runs is read as it stands, ends that only a pidfd knows are asked.
-    pub fn close(&mut self, kernel: &mut KernelSide) {
+    /// Closes the books: what still runs is read as it stands, ends that only a pidfd knows are asked,
+    /// every link goes.
+    pub fn close(&mut self, kernel: &mut KernelSide, images: &mut Images) {
+        images.take_links().into_iter().for_each(|l| self.detacher.take(Some(l)));
         for (tgid, index) in std::mem::take(&mut self.live) {
             let w = &mut self.all[index];
             w.last = kernel.procs.get(&tgid, 0).ok().or_else(|| {
@@ -278,9 +265,7 @@ impl Tree {
                 last
             });
             w.counted = w.counters.take().map(|mut c| c.read());
-            if let Some(given) = w.given.take() {
-                let _ = self.dropped.send(given);
-            }
+            self.detacher.take(w.links.take());
         }
         self.harvest(kernel, None);
         for w in &mut self.all {
@@ -291,14 +276,7 @@ impl Tree {
             }
             w.pidfd = None;
         }
-    }
-
-    /// Waits until every link is gone.
-    pub fn detach(mut self) {
-        drop(self.dropped);
-        if let Some(thread) = self.dropper.take() {
-            let _ = thread.join();
-        }
+        self.detacher.leave();
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) enum Stage {
     Capabilities,
     Directory,
     DeathSignal,
+    Stdio,
     /// The program could not be executed.
     Exec,
 }
@@ -74,6 +75,7 @@ impl Message {
             Stage::Capabilities,
             Stage::Directory,
             Stage::DeathSignal,
+            Stage::Stdio,
             Stage::Exec,
         ];
         Some(Self {
@@ -118,6 +120,8 @@ pub(super) struct Plan<'a> {
     pub credentials: Option<Credentials>,
     pub inherited: &'a Inherited,
     pub fd_gaps: Vec<(u32, u32)>,
+    /// What becomes 0, 1 and 2; `None` keeps what there is.
+    pub stdio: Option<[RawFd; 3]>,
     pub parent: pid_t,
 }
 
@@ -138,6 +142,11 @@ pub(super) unsafe fn run(plan: &Plan<'_>, ends: &Ends) -> ! {
         // While our copy is open, the parent's death would not be seen as end of file.
         libc::close(ends.parents_gate);
         restore(plan);
+        for (target, from) in (0..).zip(plan.stdio.iter().flatten()) {
+            if libc::dup2(*from, target) < 0 {
+                fail(ends.status, Stage::Stdio);
+            }
+        }
         if let Some(credentials) = &plan.credentials {
             become_user(credentials, ends.status);
         }

@@ -130,6 +130,14 @@ impl Identity {
         })
     }
 
+    /// User and group that the child changes to, if it does.
+    #[must_use]
+    pub fn ids(&self) -> Option<(u32, u32)> {
+        self.user
+            .as_ref()
+            .map(|user| (user.uid.as_raw(), user.gid.as_raw()))
+    }
+
     /// The name of the user that the child becomes; `None` when nothing changes.
     #[must_use]
     pub fn user_name(&self) -> Option<&str> {

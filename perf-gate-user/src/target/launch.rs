@@ -23,6 +23,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::PathBuf,
+    sync::Arc,
 };
 
 use nix::{
@@ -51,6 +52,8 @@ pub struct Launch {
     pub cwd: Option<PathBuf>,
     /// Set on top of the environment that the identity makes of perf-gate's own.
     pub env: Vec<(OsString, OsString)>,
+    /// Its standard input, output and error; `None`: perf-gate's own.
+    pub stdio: Option<Arc<[OwnedFd; 3]>>,
 }
 
 /// Forks the program and holds it before its exec, its identity already dropped.
@@ -140,6 +143,10 @@ fn plan<'a>(
         }),
         inherited,
         fd_gaps: inherited.fd_gaps(),
+        stdio: launch
+            .stdio
+            .as_ref()
+            .map(|fds| [0, 1, 2].map(|i| fds[i].as_raw_fd())),
         parent: std::process::id().cast_signed(),
     })
 }

@@ -97,6 +97,10 @@ impl What {
                 what: "tying the program's life to perf-gate's",
                 source,
             },
+            Stage::Stdio => LaunchError::Start {
+                what: "setting the program's standard streams",
+                source,
+            },
             Stage::Exec => search::explain(
                 &self.command,
                 &self.candidates,

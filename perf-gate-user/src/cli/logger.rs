@@ -1,0 +1,30 @@
+//! Log lines of this program and of the kernel side, to standard error under `--verbose`.
+
+use log::{LevelFilter, Log, Metadata, Record};
+
+struct Stderr;
+
+impl Log for Stderr {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        anstream::eprintln!("perf-gate: {}: {}", record.level().as_str().to_lowercase(), record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Without `verbose`, only warnings.
+pub fn init(verbose: bool) {
+    static LOGGER: Stderr = Stderr;
+    let level = if verbose {
+        LevelFilter::Debug
+    } else {
+        LevelFilter::Warn
+    };
+    if log::set_logger(&LOGGER).is_ok() {
+        log::set_max_level(level);
+    }
+}
