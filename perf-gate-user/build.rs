@@ -1,8 +1,8 @@
 //! Hands the eBPF object to the crate, and refuses one that is not what its sources give.
 //!
 //! `PERF_GATE_OBJECT` names a copy in `OUT_DIR` for `include_bytes!`; the object's identity goes into
-//! `PERF_GATE_OBJECT_ID` (first 12 hex digits of its SHA-256) and `PERF_GATE_OBJECT_COMPILER` for
-//! `--version`. Two environment variables steer it:
+//! `PERF_GATE_OBJECT_SHA256`, `PERF_GATE_OBJECT_ID` (its first 12 hex digits) and
+//! `PERF_GATE_OBJECT_COMPILER` for `--version`. Two environment variables steer it:
 //! `PERF_GATE_BPF_OBJECT=FILE` embeds another object, freshly built by `cargo xtask build-ebpf --out`;
 //! `PERF_GATE_STALE_OBJECT=allow` keeps the build going while the eBPF sources are being edited.
 
@@ -52,6 +52,7 @@ fn embed() -> Result<(), String> {
     fs::write(&copy, &bytes).map_err(|why| format!("cannot write {}: {why}", copy.display()))?;
     let digest = sources::sha256(&bytes);
     println!("cargo::rustc-env=PERF_GATE_OBJECT={}", copy.display());
+    println!("cargo::rustc-env=PERF_GATE_OBJECT_SHA256={digest}");
     println!("cargo::rustc-env=PERF_GATE_OBJECT_ID={}", &digest[..12]);
     println!("cargo::rustc-env=PERF_GATE_OBJECT_COMPILER={compiler}");
     Ok(())

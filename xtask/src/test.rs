@@ -18,6 +18,7 @@ use crate::ebpf;
 use crate::error::{Error, FileContext, Result};
 use crate::nodes;
 use crate::run::{capture, is_root, run, target_dir, which, workspace};
+use crate::vm;
 
 enum Outcome {
     Done,
@@ -118,6 +119,10 @@ pub fn test() -> Result<()> {
     let built = summary.step("build", || build(None).map(done));
     if nodes && built {
         summary.step("end to end", end_to_end);
+        summary.step("other kernels", || match vm::missing_tool() {
+            Some(tool) => Ok(Outcome::Skipped(vm::what_to_install(tool))),
+            None => vm::vm(&vm::Options::default()).map(done),
+        });
     }
     if let Some(object) = fresh {
         let built = summary.step("build with the object made here", || {

@@ -27,6 +27,7 @@ const KERNELS: &[(&str, &str)] = &[
     ("6.12", "linux-image-6.12-cloud-amd64"),
 ];
 const PACKAGES: &str = "qemu-system-x86 busybox-static cpio";
+const NODE: &str = "22.23.5";
 const DEADLINE: Duration = Duration::from_secs(600);
 
 #[derive(clap::Args)]
@@ -35,24 +36,40 @@ pub struct Options {
     #[arg(long, value_parser = ["6.1", "6.12"])]
     kernel: Option<String>,
     /// Node version to watch
-    #[arg(long, default_value = "22.23.5")]
+    #[arg(long, default_value = NODE)]
     node: String,
 }
 
-pub fn vm(options: &Options) -> Result<()> {
-    for tool in [
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            kernel: None,
+            node: NODE.to_owned(),
+        }
+    }
+}
+
+/// The first program that is needed here and not there.
+pub fn missing_tool() -> Option<&'static str> {
+    [
         "qemu-system-x86_64",
         "busybox",
         "cpio",
         "apt-get",
         "dpkg-deb",
         "ldd",
-    ] {
-        if which(tool).is_none() {
-            return Err(Error::told(format!(
-                "no {tool} in PATH; on Debian 12: apt-get install {PACKAGES}"
-            )));
-        }
+    ]
+    .into_iter()
+    .find(|tool| which(tool).is_none())
+}
+
+pub fn what_to_install(tool: &str) -> String {
+    format!("no {tool} in PATH; on Debian 12: apt-get install {PACKAGES}")
+}
+
+pub fn vm(options: &Options) -> Result<()> {
+    if let Some(tool) = missing_tool() {
+        return Err(Error::told(what_to_install(tool)));
     }
     test::build(None)?;
     let node = nodes::fetch(&options.node)?;
