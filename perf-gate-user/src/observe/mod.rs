@@ -90,12 +90,24 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
     let suspended = launch::spawn(&request.launch, inherited)?;
     let child = suspended.pid();
 
-    let mut side = KernelSide::load()?;
-    let mut doubts = Vec::new();
-    let task_pid_offset = kernel::btf::task_pid_offset().unwrap_or_else(|e| {
-        doubts.push(format!("children are not followed: {e}"));
-        0
+    // Reading the kernel's types and loading the programs take about as long: side by side.
+    let (side, task_pid_offset) = std::thread::scope(|s| {
+        let offset = s.spawn(kernel::btf::task_pid_offset);
+        (KernelSide::load(), offset.join())
     });
+    let mut side = side?;
+    let mut doubts = Vec::new();
+    let task_pid_offset = match task_pid_offset {
+        Ok(Ok(offset)) => offset,
+        Ok(Err(e)) => {
+            doubts.push(format!("children are not followed: {e}"));
+            0
+        }
+        Err(_) => {
+            doubts.push("children are not followed: reading the kernel's types failed".into());
+            0
+        }
+    };
     let (ns_dev, ns_ino) = kernel_side::pid_namespace();
     let config = Config {
         ns_dev,
