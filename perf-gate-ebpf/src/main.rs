@@ -129,7 +129,11 @@ fn on_return(ctx: RetProbeContext) -> u32 {
         RESIZE => external::resize_return(&hit, rax),
         GROW => {
             // The flag of the returned optional lies where the cookie's third slot says.
-            let flag = if Cookie(cookie).slot(2) == GROW_FLAG_IN_RAX { rax } else { rdx };
+            let flag = if Cookie(cookie).slot(2) == GROW_FLAG_IN_RAX {
+                rax
+            } else {
+                rdx
+            };
             external::grow_return(&hit, flag);
         }
         _ => {}

@@ -29,7 +29,10 @@ fn wanted() -> Option<PathBuf> {
 pub fn find() -> Option<PathBuf> {
     let dir = wanted()?;
     let usable = || -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(&dir)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&dir)?;
         let meta = fs::metadata(&dir)?;
         let others = meta.mode() & 0o022 != 0 || meta.uid() != nix::unistd::geteuid().as_raw();
         if others {

@@ -10,7 +10,11 @@ impl Log for Stderr {
     }
 
     fn log(&self, record: &Record<'_>) {
-        anstream::eprintln!("perf-gate: {}: {}", record.level().as_str().to_lowercase(), record.args());
+        anstream::eprintln!(
+            "perf-gate: {}: {}",
+            record.level().as_str().to_lowercase(),
+            record.args()
+        );
     }
 
     fn flush(&self) {}

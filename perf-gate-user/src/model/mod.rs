@@ -113,7 +113,10 @@ pub struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Exited(i32),
-    Killed { signal: i32, core: bool },
+    Killed {
+        signal: i32,
+        core: bool,
+    },
     /// It replaced itself by an exec; a later row has the same pid.
     Replaced,
     StillRunning,

@@ -76,8 +76,8 @@ fn isolate(iso: &Iso, index: u32, v8: Option<Version>) -> Isolate {
     }
     for id in 0..SPACES {
         if iso.pages[id] != 0 {
-            let name = spaces::name(v8, id as u32)
-                .map_or_else(|| format!("space {id}"), str::to_owned);
+            let name =
+                spaces::name(v8, id as u32).map_or_else(|| format!("space {id}"), str::to_owned);
             *out.pages.entry(name).or_default() += iso.pages[id];
         }
     }
@@ -254,10 +254,22 @@ fn note(to: &mut Vec<String>, why: String) {
 
 fn loss_doubts(l: Losses) -> Vec<String> {
     let rows: [(u64, &str); 4] = [
-        (l.procs, "processes did not fit the process map and were not watched"),
-        (l.control, "changes of the process tree were lost: a program may have run unobserved"),
-        (l.graves, "ended processes or isolates did not fit their map: their figures are missing"),
-        (l.tasks, "forks could not be followed (the kernel's BTF does not give task_struct.pid)"),
+        (
+            l.procs,
+            "processes did not fit the process map and were not watched",
+        ),
+        (
+            l.control,
+            "changes of the process tree were lost: a program may have run unobserved",
+        ),
+        (
+            l.graves,
+            "ended processes or isolates did not fit their map: their figures are missing",
+        ),
+        (
+            l.tasks,
+            "forks could not be followed (the kernel's BTF does not give task_struct.pid)",
+        ),
     ];
     rows.into_iter()
         .filter(|(n, _)| *n != 0)

@@ -37,9 +37,8 @@ impl Before {
         let status = process.status().ok();
         Self {
             page_faults: stat.map(|s| s.minflt + s.majflt),
-            context_switches: status.and_then(|s| {
-                Some(s.voluntary_ctxt_switches? + s.nonvoluntary_ctxt_switches?)
-            }),
+            context_switches: status
+                .and_then(|s| Some(s.voluntary_ctxt_switches? + s.nonvoluntary_ctxt_switches?)),
             task_clock_ns: process.schedstat().ok().map(|s| s.sum_exec_runtime),
         }
     }

@@ -56,7 +56,9 @@ impl Detacher {
                 // No holder: dropping takes its time.
                 -1 => self.slow.clear(),
                 // The holder has them; closing ours is not the last close, but each would still wait.
-                _ => std::mem::take(&mut self.slow).into_iter().for_each(std::mem::forget),
+                _ => std::mem::take(&mut self.slow)
+                    .into_iter()
+                    .for_each(std::mem::forget),
             }
         }
     }

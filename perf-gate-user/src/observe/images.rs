@@ -4,8 +4,8 @@
 
 use super::{
     attach::{self, AttachError, Links},
-    kernel_side::KernelSide,
     bpf::Scope,
+    kernel_side::KernelSide,
     proof::{self, Proof},
 };
 use crate::{
@@ -217,7 +217,10 @@ impl Images {
 
     /// Takes every link that is still attached, for dropping at leisure.
     pub fn take_links(&mut self) -> Vec<Links> {
-        self.nodes.iter_mut().filter_map(|n| n.wide.take()).collect()
+        self.nodes
+            .iter_mut()
+            .filter_map(|n| n.wide.take())
+            .collect()
     }
 }
 

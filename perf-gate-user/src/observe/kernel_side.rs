@@ -34,7 +34,9 @@ pub enum KernelError {
     Object(String),
     #[error("the eBPF object has no {0}; it does not belong to this perf-gate, build it again")]
     Missing(&'static str),
-    #[error("the kernel gives no BPF map ({0}); run as root or with CAP_BPF and CAP_PERFMON, and see `perf-gate doctor`")]
+    #[error(
+        "the kernel gives no BPF map ({0}); run as root or with CAP_BPF and CAP_PERFMON, and see `perf-gate doctor`"
+    )]
     Create(String),
     #[error("a BPF map cannot be read or written: {0}")]
     Map(#[from] MapError),
@@ -120,9 +122,21 @@ impl KernelSide {
         }
         let raw = BPF_PROG_TYPE_RAW_TRACEPOINT as u32;
         let follow = vec![
-            (program(&object, "on_fork", raw, 0)?, "sched_process_fork", c"sched_process_fork"),
-            (program(&object, "on_exec", raw, 0)?, "sched_process_exec", c"sched_process_exec"),
-            (program(&object, "on_exit", raw, 0)?, "sched_process_exit", c"sched_process_exit"),
+            (
+                program(&object, "on_fork", raw, 0)?,
+                "sched_process_fork",
+                c"sched_process_fork",
+            ),
+            (
+                program(&object, "on_exec", raw, 0)?,
+                "sched_process_exec",
+                c"sched_process_exec",
+            ),
+            (
+                program(&object, "on_exit", raw, 0)?,
+                "sched_process_exit",
+                c"sched_process_exit",
+            ),
         ];
         let logger = verbose
             .then(|| program_id(&follow[0].0))
@@ -244,7 +258,8 @@ fn wrap(data: MapData, defined: &aya_obj::Map) -> Option<Map> {
 }
 
 fn program_id(program: &OwnedFd) -> Option<u32> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
+    let info =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
     let line = info.lines().find_map(|l| l.strip_prefix("prog_id:"))?;
     line.trim().parse().ok()
 }

@@ -148,7 +148,10 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
     tree.close(&mut side, &mut images);
     let ops = side.op_counts()?;
     let losses = side.losses.get(&0, 0).map_err(KernelError::from)?;
-    let began_ns = tree.all.first().map_or(0, |w| w.last.map_or(0, |p| p.born_ns));
+    let began_ns = tree
+        .all
+        .first()
+        .map_or(0, |w| w.last.map_or(0, |p| p.born_ns));
     let collected = collect::collect(&tree, &images, &ops, losses, &events, began_ns);
     let run = Run {
         command: request

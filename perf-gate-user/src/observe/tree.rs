@@ -101,7 +101,10 @@ impl Tree {
             argv: Vec::new(),
             node: None,
             trouble: None,
-            counters: self.root_counters.take().or_else(|| Some(Counters::open(pid))),
+            counters: self
+                .root_counters
+                .take()
+                .or_else(|| Some(Counters::open(pid))),
             counted: None,
             rss: Sampler::default(),
             end: End::StillRunning,
@@ -163,7 +166,8 @@ impl Tree {
             .find(|p| {
                 !known.contains(&(p.pid as u32))
                     && p.stat().is_ok_and(|s| s.state == 'T')
-                    && std::fs::read_link(format!("/proc/{}/ns/pid", p.pid)).is_ok_and(|n| n != ours)
+                    && std::fs::read_link(format!("/proc/{}/ns/pid", p.pid))
+                        .is_ok_and(|n| n != ours)
             })
             .map(|p| p.pid as u32)
     }
@@ -233,7 +237,12 @@ impl Tree {
 
     /// Notes how a process ended, as its parent (we) was told.
     pub fn on_reaped(&mut self, pid: u32, end: End, peak_rss_bytes: u64) {
-        if let Some(w) = self.all.iter_mut().rev().find(|w| w.pid == pid && w.end != End::Replaced) {
+        if let Some(w) = self
+            .all
+            .iter_mut()
+            .rev()
+            .find(|w| w.pid == pid && w.end != End::Replaced)
+        {
             w.end = end;
             w.rss.exact_peak(peak_rss_bytes);
         }
@@ -256,7 +265,10 @@ impl Tree {
     /// Closes the books: what still runs is read as it stands, ends that only a pidfd knows are asked,
     /// every link goes.
     pub fn close(&mut self, kernel: &mut KernelSide, images: &mut Images) {
-        images.take_links().into_iter().for_each(|l| self.detacher.take(Some(l)));
+        images
+            .take_links()
+            .into_iter()
+            .for_each(|l| self.detacher.take(Some(l)));
         for (tgid, index) in std::mem::take(&mut self.live) {
             let w = &mut self.all[index];
             w.last = kernel.procs.get(&tgid, 0).ok().or_else(|| {
@@ -283,11 +295,21 @@ impl Tree {
 /// Drops what a process that is gone left in the maps of addresses, so that they do not fill up.
 fn forget_addresses(kernel: &mut KernelSide, proc_id: u64) {
     let mine = |k: &AddrKey| k.proc_id == proc_id;
-    let large: Vec<_> = kernel.large.keys().filter_map(Result::ok).filter(mine).collect();
+    let large: Vec<_> = kernel
+        .large
+        .keys()
+        .filter_map(Result::ok)
+        .filter(mine)
+        .collect();
     for key in large {
         let _ = kernel.large.remove(&key);
     }
-    let stores: Vec<_> = kernel.stores.keys().filter_map(Result::ok).filter(mine).collect();
+    let stores: Vec<_> = kernel
+        .stores
+        .keys()
+        .filter_map(Result::ok)
+        .filter(mine)
+        .collect();
     for key in stores {
         let _ = kernel.stores.remove(&key);
     }

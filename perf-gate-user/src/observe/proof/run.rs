@@ -166,8 +166,8 @@ impl<'a> Conversation<'a> {
         } else {
             Scope::Everyone
         };
-        conversation._links = attach::attach(conversation.side, file, plan, scope)
-            .map_err(|e| e.to_string())?;
+        conversation._links =
+            attach::attach(conversation.side, file, plan, scope).map_err(|e| e.to_string())?;
         if exec.stopped != 0 {
             pidfd::kill(conversation.child.pid(), libc::SIGCONT)
                 .map_err(|e| format!("cannot continue it: {e}"))?;
@@ -248,7 +248,13 @@ impl<'a> Conversation<'a> {
             .iter()
             .filter_map(Result::ok)
             .map(|(_, iso)| iso)
-            .chain(self.side.dead_isos.iter().filter_map(Result::ok).map(|(_, iso)| iso))
+            .chain(
+                self.side
+                    .dead_isos
+                    .iter()
+                    .filter_map(Result::ok)
+                    .map(|(_, iso)| iso),
+            )
             .filter(|iso| iso.proc_id == self.proc_id)
             .collect();
         isos.sort_by_key(|iso| iso.seq);

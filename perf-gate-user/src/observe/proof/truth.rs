@@ -39,7 +39,9 @@ fn at_least(lane: Lane, what: &str, got: u64, want: u64) -> Outcome {
     let verdict = if got >= want {
         Ok(())
     } else {
-        Err(format!("control: {what} read {got}, truth is at least {want}"))
+        Err(format!(
+            "control: {what} read {got}, truth is at least {want}"
+        ))
     };
     (lane, verdict)
 }
@@ -71,13 +73,28 @@ pub fn judge(
     let testing = |k: usize| a.reasons[k][REASON_TESTING] - b.reasons[k][REASON_TESTING];
     match step {
         "minor" => vec![
-            expect(young_lane, "young collections", a.gcs[minor_kind] - b.gcs[minor_kind], n),
-            expect(young_lane, "forced young collections", forced(minor_kind), n),
+            expect(
+                young_lane,
+                "young collections",
+                a.gcs[minor_kind] - b.gcs[minor_kind],
+                n,
+            ),
+            expect(
+                young_lane,
+                "forced young collections",
+                forced(minor_kind),
+                n,
+            ),
             expect(young_lane, "reason `testing`", testing(minor_kind), n),
             expect(Lane::Pause, "pauses", a.pauses - b.pauses, n),
         ],
         "major" => vec![
-            expect(Lane::Gc, "mark-compacts", a.gcs[MARK_COMPACT] - b.gcs[MARK_COMPACT], n),
+            expect(
+                Lane::Gc,
+                "mark-compacts",
+                a.gcs[MARK_COMPACT] - b.gcs[MARK_COMPACT],
+                n,
+            ),
             expect(Lane::Gc, "forced mark-compacts", forced(MARK_COMPACT), n),
             expect(Lane::Gc, "reason `testing`", testing(MARK_COMPACT), n),
             expect(Lane::Pause, "pauses", a.pauses - b.pauses, n),
@@ -120,7 +137,12 @@ pub fn judge(
             n,
         )],
         "large" => vec![
-            expect(Lane::Large, "large objects", a.large_count - b.large_count, n),
+            expect(
+                Lane::Large,
+                "large objects",
+                a.large_count - b.large_count,
+                n,
+            ),
             expect(
                 Lane::Large,
                 "bytes of large objects",
