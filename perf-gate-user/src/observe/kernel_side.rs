@@ -246,15 +246,17 @@ fn drain<T: aya::Pod>(ring: &mut RingBuf<MapData>) -> Vec<T> {
 
 /// A map under aya's name for its type.
 fn wrap(data: MapData, defined: &aya_obj::Map) -> Option<Map> {
-    let kind = defined.map_type();
-    let kinds: [(u32, fn(MapData) -> Map); 4] = [
-        (BPF_MAP_TYPE_ARRAY as u32, Map::Array),
-        (BPF_MAP_TYPE_PERCPU_ARRAY as u32, Map::PerCpuArray),
-        (BPF_MAP_TYPE_HASH as u32, Map::HashMap),
-        (BPF_MAP_TYPE_RINGBUF as u32, Map::RingBuf),
-    ];
-    let (_, make) = kinds.into_iter().find(|(k, _)| *k == kind)?;
-    Some(make(data))
+    const ARRAY: u32 = BPF_MAP_TYPE_ARRAY as u32;
+    const PER_CPU_ARRAY: u32 = BPF_MAP_TYPE_PERCPU_ARRAY as u32;
+    const HASH: u32 = BPF_MAP_TYPE_HASH as u32;
+    const RING: u32 = BPF_MAP_TYPE_RINGBUF as u32;
+    Some(match defined.map_type() {
+        ARRAY => Map::Array(data),
+        PER_CPU_ARRAY => Map::PerCpuArray(data),
+        HASH => Map::HashMap(data),
+        RING => Map::RingBuf(data),
+        _ => return None,
+    })
 }
 
 fn program_id(program: &OwnedFd) -> Option<u32> {
