@@ -10,11 +10,8 @@ impl Log for Stderr {
     }
 
     fn log(&self, record: &Record<'_>) {
-        anstream::eprintln!(
-            "perf-gate: {}: {}",
-            record.level().as_str().to_lowercase(),
-            record.args()
-        );
+        let level = record.level().as_str().to_lowercase();
+        super::complain(format_args!("{level}: {}", record.args()));
     }
 
     fn flush(&self) {}
