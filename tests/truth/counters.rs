@@ -20,6 +20,10 @@ const RESULT: &str = "PERF_GATE_TEST_RESULT";
 
 /// Not a test of its own: the parent, when it is started as such.
 #[test]
+#[expect(
+    clippy::zombie_processes,
+    reason = "wait4 reaps it, for the sake of its rusage"
+)]
 fn parent() {
     let (Some(node), Some(script), Some(result)) =
         (env::var_os(NODE), env::var_os(SCRIPT), env::var_os(RESULT))
