@@ -193,6 +193,16 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, Refusal> {
             code: USAGE,
         });
     }
+    if let Command::Watch(watch) = &cli.command
+        && let (Some(a), Some(b)) = (&watch.output.ndjson, &watch.output.junit)
+        && a == b
+    {
+        let why = "--ndjson and --junit cannot share one file; give each its own";
+        return Err(Refusal {
+            error: Cli::command().error(ErrorKind::ArgumentConflict, why),
+            code: USAGE,
+        });
+    }
     Ok(cli)
 }
 
@@ -310,6 +320,10 @@ mod tests {
             (
                 "perf-gate watch --quiet --verbose -- node",
                 "cannot be used with",
+            ),
+            (
+                "perf-gate watch --ndjson - --junit - -- node",
+                "cannot share",
             ),
             ("perf-gate doctor extra", "unexpected"),
         ] {

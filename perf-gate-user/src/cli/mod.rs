@@ -25,6 +25,7 @@ pub fn main() -> ExitCode {
     // First of all, before anything changes or opens: what the child is to be given.
     let secured = target::secure_stdio();
     let inherited = Inherited::capture();
+    target::survive_limits();
     if let Err(e) = secured {
         complain(format_args!(
             "the standard streams are closed and cannot be replaced: {e}"

@@ -35,7 +35,7 @@ pub enum KernelError {
     #[error("the eBPF object has no {0}; it does not belong to this perf-gate, build it again")]
     Missing(&'static str),
     #[error(
-        "the kernel gives no BPF map ({0}); run as root or with CAP_BPF and CAP_PERFMON, and see `perf-gate doctor`"
+        "the kernel gives no BPF map ({0}); run as root or with CAP_BPF and CAP_PERFMON (or raise ulimit -n, should files run out), and see `perf-gate doctor`"
     )]
     Create(String),
     #[error("a BPF map cannot be read or written: {0}")]

@@ -280,8 +280,8 @@ impl Loop<'_> {
 
     /// Attaches to the programs that are held, and lets them go.
     fn let_go(&mut self) {
-        while let Some(hold) = &self.hold
-            && let Some(held) = hold.next()
+        while let Some(hold) = &mut self.hold
+            && let Some(held) = hold.waiting()
         {
             // What it is was told before it came to wait.
             self.drain();

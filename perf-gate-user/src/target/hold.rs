@@ -10,7 +10,9 @@
 //! The filter stays with the tree for good, and without anybody to ask, that call would fail and the
 //! program with it. So a *guard*, a small process of its own, shares the descriptor and does nothing
 //! until perf-gate is gone, however it went; then it says yes to everything until no process with the
-//! filter is left. It is a `clone` child without an exit signal, which no ordinary wait sees.
+//! filter is left. It is a `clone` child without an exit signal, which no ordinary wait sees. A question
+//! that was taken and not answered is not asked again, so questions are received into a page that both
+//! share: whatever moment perf-gate dies in, the guard knows what is open.
 //!
 //! One process can have only one such listener: inside another perf-gate, or a container runtime that
 //! uses this feature, and without CAP_SYS_ADMIN, there is no hold and the signal has to do.
@@ -19,7 +21,7 @@ use std::{
     io,
     mem::zeroed,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-    ptr::null_mut,
+    ptr::{NonNull, null_mut},
 };
 
 use libc::{c_int, c_ulong, pid_t, sock_filter, sock_fprog};
@@ -106,6 +108,8 @@ pub struct Hold {
     /// Closes with this process.
     life: Option<OwnedFd>,
     guard: pid_t,
+    /// The latest question, shared with the guard.
+    notice: Notice,
 }
 
 impl Hold {
@@ -115,28 +119,30 @@ impl Hold {
     /// When no process or pipe can be made.
     pub(super) fn new(listener: OwnedFd) -> io::Result<Self> {
         let (end, life) = pipe2(OFlag::O_CLOEXEC)?;
+        let notice = Notice::new()?;
         let (l, e) = (listener.as_raw_fd(), end.as_raw_fd());
         // SAFETY: without flags this is a fork, whose child runs nothing but `guard`.
         let guard = match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
             -1 => return Err(io::Error::last_os_error()),
             // SAFETY: this is the fresh child.
-            0 => unsafe { guard(l, e) },
+            0 => unsafe { guard(l, e, notice.0) },
             pid => pid as pid_t,
         };
         Ok(Self {
             listener,
             life: Some(life),
             guard,
+            notice,
         })
     }
 
-    /// The next program that waits, if there is one.
-    pub fn next(&self) -> Option<Held> {
+    /// The next program that waits, if there is one. The one before must have been released.
+    pub fn waiting(&mut self) -> Option<Held> {
         let listener = self.listener.as_raw_fd();
         // SAFETY: the descriptor is ours and open.
         while unsafe { readiness(listener, 0) } & libc::POLLIN != 0 {
-            // SAFETY: as above.
-            if let Some(held) = unsafe { receive(listener) } {
+            // SAFETY: as above, and the page is mapped while we are.
+            if let Some(held) = unsafe { receive(listener, self.notice.0) } {
                 return Some(held);
             }
         }
@@ -174,6 +180,32 @@ impl Drop for Hold {
     }
 }
 
+/// A page that this process and the guard share.
+#[derive(Debug)]
+struct Notice(NonNull<libc::seccomp_notif>);
+
+impl Notice {
+    fn new() -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let size = size_of::<libc::seccomp_notif>();
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let page = unsafe { libc::mmap(null_mut(), size, protection, flags, -1, 0) };
+        match NonNull::new(page) {
+            Some(page) if page.as_ptr() != libc::MAP_FAILED => Ok(Self(page.cast())),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        let size = size_of::<libc::seccomp_notif>();
+        // SAFETY: our own mapping, to which no reference is left.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size) };
+    }
+}
+
 /// What `poll` says of one descriptor.
 unsafe fn readiness(fd: RawFd, timeout: c_int) -> i16 {
     let mut poll = libc::pollfd {
@@ -188,11 +220,12 @@ unsafe fn readiness(fd: RawFd, timeout: c_int) -> i16 {
     }
 }
 
-unsafe fn receive(listener: RawFd) -> Option<Held> {
+unsafe fn receive(listener: RawFd, notice: NonNull<libc::seccomp_notif>) -> Option<Held> {
     // SAFETY: the kernel wants a zeroed structure of this size, and fills it.
     unsafe {
-        let mut notice: libc::seccomp_notif = zeroed();
-        let got = libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut notice);
+        notice.write(zeroed());
+        let got = libc::ioctl(listener, libc::SECCOMP_IOCTL_NOTIF_RECV, notice.as_ptr());
+        let notice = notice.read();
         (got == 0).then_some(Held {
             id: notice.id,
             pid: notice.pid,
@@ -218,7 +251,7 @@ unsafe fn answer(listener: RawFd, id: u64) {
 }
 
 /// The guard's life. System calls only: the process that it was copied from may have had threads.
-unsafe fn guard(listener: RawFd, end: RawFd) -> ! {
+unsafe fn guard(listener: RawFd, end: RawFd, notice: NonNull<libc::seccomp_notif>) -> ! {
     // SAFETY: as above; no pointer but to this stack frame.
     unsafe {
         // No terminal may signal it, and no reader of our output wait for it.
@@ -234,10 +267,12 @@ unsafe fn guard(listener: RawFd, end: RawFd) -> ! {
         }
         // Nothing is ever written: this is the end of file.
         while readiness(end, -1) == 0 {}
+        // Answering what is answered already, or nothing, is refused and does no harm.
+        answer(listener, notice.read().id);
         loop {
             let ready = readiness(listener, -1);
             if ready & libc::POLLIN != 0 {
-                if let Some(held) = receive(listener) {
+                if let Some(held) = receive(listener, notice) {
                     answer(listener, held.id);
                 }
             } else if ready != 0 {

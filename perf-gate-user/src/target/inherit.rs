@@ -132,6 +132,26 @@ pub fn secure_stdio() -> io::Result<()> {
     }
 }
 
+/// Makes room: as many descriptors as we may have (each process of a tree takes several), and a file
+/// that grows past `ulimit -f` is a failed write like any other, not our end. After
+/// [`Inherited::capture`], so that the child is given both as they were.
+pub fn survive_limits() {
+    if let Some(mut files) = limit(libc::RLIMIT_NOFILE) {
+        files.rlim_cur = files.rlim_max;
+        // SAFETY: pid 0 is this process; the new limit is only read.
+        unsafe {
+            libc::prlimit64(
+                0,
+                libc::RLIMIT_NOFILE,
+                &raw const files,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

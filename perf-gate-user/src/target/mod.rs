@@ -21,7 +21,7 @@ mod testing;
 
 pub use hold::Hold;
 pub use identity::{Identity, IdentityError};
-pub use inherit::{Inherited, secure_stdio};
+pub use inherit::{Inherited, secure_stdio, survive_limits};
 pub use launch::{Launch, LaunchError, Released, Running, Suspended};
 pub use reap::{Reaped, Reaper, Usage};
 pub use signals::{SignalEvent, Signals};
