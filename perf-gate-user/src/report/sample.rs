@@ -19,6 +19,7 @@ pub fn run() -> Run {
         arch: "x86_64".into(),
         wall_ns: 1_234_567_890,
         processes: vec![shell(4241), node(4242)],
+        windows: Vec::new(),
         lanes: Lane::ALL.into_iter().map(proven).collect(),
         doubts: Vec::new(),
         timeline: vec![GcEvent {
