@@ -97,6 +97,7 @@ fn watch(args: &args::Watch, inherited: Inherited, start: Instant) -> Result<u8,
         launch: Launch {
             argv: args.command.clone(),
             identity: identity.clone(),
+            hold: true,
             ..Launch::default()
         },
         wait_tree: !args.no_wait_tree,

@@ -1,8 +1,8 @@
 //! Observing: launch suspended, attach, follow the tree, drain, collect.
 //!
 //! [`watch`] is the whole life of a run. The child is forked first and waits at a gate while the
-//! kernel side loads; it is released once the process-tree programs sit; its exec arrives stopped and
-//! is continued once the probes of its program sit. Then one loop serves signals, ends, execs and the
+//! kernel side loads; it is released once the process-tree programs sit; its new program is held at its
+//! start and goes on once the probes sit. Then one loop serves signals, ends, execs and the
 //! timeline until the tree is gone.
 
 mod attach;
@@ -22,7 +22,7 @@ mod windows;
 use crate::{
     kernel,
     model::{End, Run},
-    target::{Inherited, Launch, LaunchError, Reaper, Signals, exit, launch, reap, signals},
+    target::{Hold, Inherited, Launch, LaunchError, Reaper, Signals, exit, launch, reap, signals},
 };
 use counters::Counters;
 use images::Images;
@@ -96,7 +96,11 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         .inspect_err(|e| log::warn!("windows cannot be marked: no temporary file: {e}"))
         .ok();
     to_launch.env.extend(marks.as_ref().map(MarkFile::variable));
-    let suspended = launch::spawn(&to_launch, inherited)?;
+    let mut suspended = launch::spawn(&to_launch, inherited)?;
+    let hold = suspended.take_hold();
+    if hold.is_none() {
+        log::info!("programs cannot be held at their start unseen; they are stopped by a signal");
+    }
     let child = suspended.pid();
 
     // Reading the kernel's types and loading the programs take about as long: side by side.
@@ -123,13 +127,13 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         ns_ino,
         root_pid: child,
         task_pid_offset,
-        stop_at_exec: 1,
+        stop_at_exec: u32::from(hold.is_none()),
         timeline: 1,
         nonce: marks.as_ref().map_or(0, |m| m.nonce),
     };
     side.config.set(0, config, 0).map_err(KernelError::from)?;
     side.follow()?;
-    let mut tree = Tree::new(Some(Counters::open(child)));
+    let mut tree = Tree::new(Some(Counters::open(child)), hold.is_some());
     tree.doubts = doubts;
     let mut images = Images::new(request.plans, request.prover);
     let running = suspended.release()?.wait_exec()?;
@@ -140,6 +144,7 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         images: &mut images,
         signals: &mut signals,
         reaper: &mut reaper,
+        hold,
         start: request.start,
         released_after: None,
         events: Vec::new(),
@@ -194,6 +199,8 @@ struct Loop<'a> {
     images: &'a mut Images,
     signals: &'a mut Signals,
     reaper: &'a mut Reaper,
+    /// `None` once no process is left that it could hold.
+    hold: Option<Hold>,
     start: Instant,
     released_after: Option<Duration>,
     events: Vec<GcEvent>,
@@ -208,6 +215,7 @@ impl Loop<'_> {
         let mut stop = false;
         loop {
             self.drain();
+            self.let_go();
             self.reap(child);
             let done = self.root_end.is_some() && (!wait_tree || stop || !self.reaper.alive());
             if done {
@@ -222,7 +230,17 @@ impl Loop<'_> {
                 PollFd::new(self.side.control.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.side.timeline.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut fds, timeout) {
+            let polled = match &self.hold {
+                Some(hold) => {
+                    let [a, b, c] = fds;
+                    poll(
+                        &mut [a, b, c, PollFd::new(hold.as_fd(), PollFlags::POLLIN)],
+                        timeout,
+                    )
+                }
+                None => poll(&mut fds, timeout),
+            };
+            match polled {
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(e) => return Err(ObserveError::Poll(e)),
             }
@@ -234,6 +252,7 @@ impl Loop<'_> {
                 }
             }
             if Instant::now() >= next_sample {
+                self.tree.overdue(self.side, self.images);
                 self.tree.sample(self.side);
                 let every = if began.elapsed() < SAMPLE_SOON_ENDS {
                     SAMPLE_FIRST
@@ -248,7 +267,7 @@ impl Loop<'_> {
     fn drain(&mut self) {
         for c in self.side.drain_control() {
             self.tree.on_control(&c, self.side, self.images);
-            if self.released_after.is_none() {
+            if c.stopped != 0 && self.released_after.is_none() {
                 self.released_after = Some(self.start.elapsed());
             }
         }
@@ -258,6 +277,25 @@ impl Loop<'_> {
             } else {
                 self.thinned += 1;
             }
+        }
+    }
+
+    /// Attaches to the programs that are held, and lets them go.
+    fn let_go(&mut self) {
+        while let Some(hold) = &self.hold
+            && let Some(held) = hold.next()
+        {
+            // What it is was told before it came to wait.
+            self.drain();
+            self.tree.on_held(held.pid, self.side, self.images);
+            if let Some(hold) = &self.hold {
+                hold.release(held);
+            }
+            self.released_after
+                .get_or_insert_with(|| self.start.elapsed());
+        }
+        if self.hold.as_ref().is_some_and(Hold::is_over) {
+            self.hold = None;
         }
     }
 

@@ -1,5 +1,7 @@
-//! The processes of the tree, from their first exec to their end. Each exec arrives stopped: the
-//! program is looked at, its probes attached, its counters opened, and only then is it continued.
+//! The processes of the tree, from their first exec to their end. Each new program waits: it is looked
+//! at, its probes attached, its counters opened, and only then does it go on. It waits because it is
+//! held at its start, a moment after its exec was announced; or, where nothing can be held, because
+//! it was stopped at the exec.
 
 use super::{
     attach::Links,
@@ -17,10 +19,17 @@ use perf_gate_ebpf::{
     Window, WindowKey,
 };
 use procfs::process::Process as Procfs;
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
 
 /// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// How long a program may take from its exec to where it is held. Some never come there: they are
+/// of another architecture or do without a C library, and run no V8.
+const TO_THE_HOLD: Duration = Duration::from_millis(100);
 
 /// One program image running in one process.
 pub struct Watched {
@@ -56,12 +65,16 @@ pub struct Tree {
     pub windows: Vec<(WindowKey, Window)>,
     /// Processes that forked from the tree and ended without an exec.
     pub forked_only: u64,
+    /// New programs are held at their start, not stopped at their exec.
+    holding: bool,
+    /// Announced, and not yet at the hold.
+    coming: Vec<(Instant, Control)>,
     detacher: Detacher,
 }
 
 impl Tree {
     #[must_use]
-    pub fn new(root_counters: Option<Counters>) -> Self {
+    pub fn new(root_counters: Option<Counters>, holding: bool) -> Self {
         Self {
             all: Vec::new(),
             live: HashMap::new(),
@@ -70,6 +83,8 @@ impl Tree {
             isolates: Isolates::new(),
             windows: Vec::new(),
             forked_only: 0,
+            holding,
+            coming: Vec::new(),
             detacher: Detacher::new(),
         }
     }
@@ -77,17 +92,69 @@ impl Tree {
     /// Acts on one record of the control ring.
     pub fn on_control(&mut self, c: &Control, kernel: &mut KernelSide, images: &mut Images) {
         match c.kind {
-            CONTROL_EXEC => self.on_exec(c, kernel, images),
-            CONTROL_EXIT => self.on_exit(c, kernel),
+            CONTROL_EXEC if self.holding => {
+                self.hasten(|earlier| earlier.tgid == c.tgid, kernel, images);
+                self.coming.push((Instant::now(), *c));
+            }
+            CONTROL_EXEC => {
+                let pid = self.resolve(c);
+                self.on_exec(c, pid, kernel, images);
+            }
+            CONTROL_EXIT => {
+                self.hasten(|earlier| earlier.tgid == c.tgid, kernel, images);
+                self.on_exit(c, kernel);
+            }
             _ => {}
         }
     }
 
-    fn on_exec(&mut self, c: &Control, kernel: &mut KernelSide, images: &mut Images) {
+    /// The process `pid` waits at the start of its program.
+    pub fn on_held(&mut self, pid: u32, kernel: &mut KernelSide, images: &mut Images) {
+        let same = |(_, c): &(Instant, Control)| self.number(c) == Some(pid);
+        // One in a PID namespace below ours is announced without a number of ours; it has one here.
+        let unnumbered = |(_, c): &(Instant, Control)| self.number(c).is_none();
+        let found = self.coming.iter().position(same);
+        if let Some(at) = found.or_else(|| self.coming.iter().position(unnumbered)) {
+            let (_, c) = self.coming.remove(at);
+            self.on_exec(&c, Some(pid).filter(|p| *p != 0), kernel, images);
+        }
+    }
+
+    /// Looks at programs that did not come to the hold in time.
+    pub fn overdue(&mut self, kernel: &mut KernelSide, images: &mut Images) {
+        let before = Instant::now().checked_sub(TO_THE_HOLD);
+        while let Some((since, c)) = self.coming.first().copied()
+            && before.is_some_and(|b| since < b)
+        {
+            self.coming.remove(0);
+            self.on_exec(&c, self.number(&c), kernel, images);
+        }
+    }
+
+    /// Looks at once at programs that will not come to the hold.
+    fn hasten(
+        &mut self,
+        which: impl Fn(&Control) -> bool,
+        kernel: &mut KernelSide,
+        images: &mut Images,
+    ) {
+        while let Some(at) = self.coming.iter().position(|(_, c)| which(c)) {
+            let (_, c) = self.coming.remove(at);
+            self.on_exec(&c, self.number(&c), kernel, images);
+        }
+    }
+
+    fn on_exec(
+        &mut self,
+        c: &Control,
+        pid: Option<u32>,
+        kernel: &mut KernelSide,
+        images: &mut Images,
+    ) {
         if let Some(old) = self.live.remove(&c.tgid) {
             self.settle(old, kernel, End::Replaced);
         }
-        let Some(pid) = self.resolve(c) else {
+        let Some(pid) = pid else {
             self.doubts.push(format!(
                 "process {} of the tree cannot be found under /proc, so its program was not looked at",
                 c.tgid
@@ -142,7 +209,7 @@ impl Tree {
                 self.doubts
                     .push(format!("process {pid} cannot be continued: {e}"));
             }
-        } else {
+        } else if !self.holding {
             w.trouble.get_or_insert_with(|| {
                 "it could not be held at its exec, so its start was not observed".into()
             });
@@ -151,13 +218,18 @@ impl Tree {
         self.all.push(w);
     }
 
-    /// The process's id in our namespace.
-    fn resolve(&self, c: &Control) -> Option<u32> {
+    /// The process's id in our namespace, if the kernel side could tell it.
+    fn number(&self, c: &Control) -> Option<u32> {
         if c.ns_pid != 0 {
             return Some(c.ns_pid);
         }
-        if pid_namespace().1 == INITIAL_PID_NAMESPACE {
-            return Some(c.tgid);
+        (pid_namespace().1 == INITIAL_PID_NAMESPACE).then_some(c.tgid)
+    }
+
+    /// The id in our namespace of a process that is stopped at its exec.
+    fn resolve(&self, c: &Control) -> Option<u32> {
+        if let Some(pid) = self.number(c) {
+            return Some(pid);
         }
         // It lives in a namespace below ours, of which the kernel side knows no number of ours. It is
         // the one that is stopped, below us, and not known yet.
@@ -278,6 +350,7 @@ impl Tree {
     /// Closes the books: what still runs is read as it stands, ends that only a pidfd knows are asked,
     /// every link goes.
     pub fn close(&mut self, kernel: &mut KernelSide, images: &mut Images) {
+        self.hasten(|_| true, kernel, images);
         images
             .take_links()
             .into_iter()

@@ -19,7 +19,7 @@ use std::{
 
 use libc::{c_char, gid_t, pid_t, uid_t};
 
-use super::{inherit::Inherited, search::is_absence};
+use super::{hold, inherit::Inherited, search::is_absence};
 
 /// How far the child came, or where it failed. Travels over the status pipe as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,13 +119,15 @@ pub(super) struct Plan<'a> {
     pub cwd: Option<CString>,
     pub credentials: Option<Credentials>,
     pub inherited: &'a Inherited,
+    /// Hold every program of the tree at its start, where the kernel lets us.
+    pub hold: bool,
     pub fd_gaps: Vec<(u32, u32)>,
     /// What becomes 0, 1 and 2; `None` keeps what there is.
     pub stdio: Option<[RawFd; 3]>,
     pub parent: pid_t,
 }
 
-/// The child's ends of the two pipes, and the parent's end of the gate, which it must close.
+/// The child's ends of gate and status, and the parent's end of the gate, which it must close.
 pub(super) struct Ends {
     pub gate: RawFd,
     pub parents_gate: RawFd,
@@ -147,6 +149,8 @@ pub(super) unsafe fn run(plan: &Plan<'_>, ends: &Ends) -> ! {
                 fail(ends.status, Stage::Stdio);
             }
         }
+        // The right to do this goes with the identity.
+        let listener = if plan.hold { hold::install() } else { -1 };
         if let Some(credentials) = &plan.credentials {
             become_user(credentials, ends.status);
         }
@@ -161,7 +165,7 @@ pub(super) unsafe fn run(plan: &Plan<'_>, ends: &Ends) -> ! {
         if libc::getppid() != plan.parent {
             libc::_exit(1);
         }
-        say(ends.status, Stage::Ready, 0, 0);
+        say_ready(ends.status, listener);
         wait_at_gate(ends.gate);
         exec(plan, ends.status)
     }
@@ -293,6 +297,44 @@ unsafe fn say(status: RawFd, stage: Stage, errno: i32, index: usize) {
     .encode();
     // SAFETY: see `run`. Nobody is left to tell should this fail; the parent then sees no message.
     unsafe { libc::write(status, message.as_ptr().cast(), MESSAGE_LEN) };
+}
+
+/// Says that all is set up, and hands over the listener if there is one.
+unsafe fn say_ready(status: RawFd, listener: RawFd) {
+    if listener < 0 {
+        // SAFETY: see `run`.
+        return unsafe { say(status, Stage::Ready, 0, 0) };
+    }
+    let mut bytes = Message {
+        stage: Stage::Ready,
+        errno: 0,
+        index: 0,
+    }
+    .encode();
+    // SAFETY: see `run`. The control buffer is larger than one descriptor needs, and aligned.
+    unsafe {
+        let mut control = [0u64; 4];
+        let mut part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: MESSAGE_LEN,
+        };
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        if !head.is_null() {
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_RIGHTS;
+            (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+            libc::CMSG_DATA(head)
+                .cast::<RawFd>()
+                .write_unaligned(listener);
+        }
+        libc::sendmsg(status, &raw const message, libc::MSG_NOSIGNAL);
+        libc::close(listener);
+    }
 }
 
 unsafe fn fail(status: RawFd, stage: Stage) -> ! {

@@ -28,7 +28,12 @@ use std::{
 
 use nix::{
     fcntl::OFlag,
-    sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask},
+    sys::{
+        signal::{SigSet, SigmaskHow, Signal, pthread_sigmask},
+        socket::{
+            AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, socketpair,
+        },
+    },
     unistd::pipe2,
 };
 
@@ -36,6 +41,7 @@ pub use self::error::LaunchError;
 use self::error::What;
 use super::{
     child::{self, CArray, Credentials, Ends, MESSAGE_LEN, Message, Plan, Stage},
+    hold::Hold,
     identity::Identity,
     inherit::Inherited,
     reap, search,
@@ -54,6 +60,8 @@ pub struct Launch {
     pub env: Vec<(OsString, OsString)>,
     /// Its standard input, output and error; `None`: perf-gate's own.
     pub stdio: Option<Arc<[OwnedFd; 3]>>,
+    /// Hold every program of the tree at its start ([`Suspended::take_hold`]), if the kernel lets us.
+    pub hold: bool,
 }
 
 /// Forks the program and holds it before its exec, its identity already dropped.
@@ -68,7 +76,14 @@ pub fn spawn(launch: &Launch, inherited: &Inherited) -> Result<Suspended, Launch
     let plan = plan(launch, inherited, &env, &candidates)?;
 
     let (gate_read, gate_write) = pipe2(OFlag::O_CLOEXEC).map_err(start("making a pipe"))?;
-    let (status_read, status_write) = pipe2(OFlag::O_CLOEXEC).map_err(start("making a pipe"))?;
+    // A socket, because descriptors travel over it too.
+    let (status_read, status_write) = socketpair(
+        AddressFamily::Unix,
+        SockType::SeqPacket,
+        None,
+        SockFlag::SOCK_CLOEXEC,
+    )
+    .map_err(start("making a socket"))?;
     let ends = Ends {
         gate: gate_read.as_raw_fd(),
         parents_gate: gate_write.as_raw_fd(),
@@ -96,6 +111,7 @@ pub fn spawn(launch: &Launch, inherited: &Inherited) -> Result<Suspended, Launch
         }),
         gate: Some(File::from(gate_write)),
         status: Some(File::from(status_read)),
+        hold: None,
         what: What {
             command: command.clone(),
             candidates,
@@ -142,6 +158,7 @@ fn plan<'a>(
             groups: user.groups.iter().map(|gid| gid.as_raw()).collect(),
         }),
         inherited,
+        hold: launch.hold,
         fd_gaps: inherited.fd_gaps(),
         stdio: launch
             .stdio
@@ -204,6 +221,7 @@ pub struct Suspended {
     running: Option<Running>,
     gate: Option<File>,
     status: Option<File>,
+    hold: Option<Hold>,
     what: What,
 }
 
@@ -213,11 +231,25 @@ impl Suspended {
         self.running.as_ref().map_or(0, Running::pid)
     }
 
+    /// What holds the programs of the tree, if it was wanted and the kernel let us. From the release on
+    /// somebody must answer it.
+    pub fn take_hold(&mut self) -> Option<Hold> {
+        self.hold.take()
+    }
+
     fn await_ready(&mut self) -> Result<(), LaunchError> {
         let Some(status) = &mut self.status else {
             return Ok(());
         };
-        match read_message(status)? {
+        let (message, listener) = receive_message(status)?;
+        if let Some(listener) = listener {
+            let hold = Hold::new(listener).map_err(|source| LaunchError::Start {
+                what: "starting a guard",
+                source,
+            })?;
+            self.hold = Some(hold);
+        }
+        match message {
             Some(Message {
                 stage: Stage::Ready,
                 ..
@@ -307,6 +339,30 @@ impl AsFd for Released {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.status.as_fd()
     }
+}
+
+/// A message and the descriptor that may come with it.
+fn receive_message(status: &File) -> Result<(Option<Message>, Option<OwnedFd>), LaunchError> {
+    let failed = start("hearing from the program");
+    let mut bytes = [0; MESSAGE_LEN];
+    let mut parts = [io::IoSliceMut::new(&mut bytes)];
+    let mut space = nix::cmsg_space!(RawFd);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let got = loop {
+        match recvmsg::<()>(status.as_raw_fd(), &mut parts, Some(&mut space), flags) {
+            Err(nix::Error::EINTR) => {}
+            other => break other.map_err(&failed)?,
+        }
+    };
+    let mut listener = None;
+    for part in got.cmsgs().map_err(&failed)? {
+        if let ControlMessageOwned::ScmRights(fds) = part {
+            // SAFETY: the kernel just made it for us, and nobody else owns it.
+            listener = fds.first().map(|fd| unsafe { OwnedFd::from_raw_fd(*fd) });
+        }
+    }
+    let whole = got.bytes == MESSAGE_LEN;
+    Ok((whole.then(|| Message::decode(bytes)).flatten(), listener))
 }
 
 /// `None` at the end of file: nothing (more) to say.

@@ -9,6 +9,7 @@
 
 mod child;
 pub mod exit;
+pub mod hold;
 pub mod identity;
 pub mod inherit;
 pub mod launch;
@@ -18,6 +19,7 @@ pub mod signals;
 #[cfg(test)]
 mod testing;
 
+pub use hold::Hold;
 pub use identity::{Identity, IdentityError};
 pub use inherit::{Inherited, secure_stdio};
 pub use launch::{Launch, LaunchError, Released, Running, Suspended};
