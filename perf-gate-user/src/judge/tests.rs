@@ -8,6 +8,7 @@ const KEPT: Budgets = Budgets {
     max_external_kb: Some(2048.0),
     max_rss_kb: Some(86_016.0),
     max_pause_ms: Some(5.12),
+    max_bytes: None,
 };
 
 fn only(lane: Lane, change: impl Fn(&mut crate::model::LaneState)) -> Run {
@@ -265,4 +266,24 @@ proptest::proptest! {
         let passes = |n| verdict(&run, &limit(n)).pass;
         proptest::prop_assert!(!passes(low) || passes(high));
     }
+}
+
+#[test]
+fn bytes_need_every_end_to_pass_but_not_to_fail() {
+    let budget = |max| Budgets {
+        max_bytes: Some(max),
+        ..Budgets::default()
+    };
+    // The sample's worker has no end on record.
+    let open = verdict(&sample::run(), &budget(u64::MAX));
+    assert_eq!(open.code, CANNOT_VOUCH);
+    assert!(open.reasons[0].contains("end of 1 isolates"), "{open:?}");
+    let failed = verdict(&sample::run(), &budget(13_020_015));
+    assert_eq!((failed.code, failed.reasons.len()), (1, 1));
+    let mut run = sample::run();
+    for i in run.processes.iter_mut().flat_map(|p| &mut p.isolates) {
+        i.allocated = Some(i.allocated_at_least.clone());
+    }
+    assert_eq!(verdict(&run, &budget(13_020_016)).code, 0);
+    assert_eq!(verdict(&run, &budget(13_020_015)).code, 1);
 }

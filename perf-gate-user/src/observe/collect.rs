@@ -256,6 +256,18 @@ fn lanes(images: &Images, ops: &[OpCount; OPS], processes: &[Process]) -> Vec<La
                     note(&mut state.why, why.clone());
                 }
             }
+            if lane == Lane::Bytes {
+                let breaks: u64 = processes
+                    .iter()
+                    .flat_map(|p| &p.isolates)
+                    .map(|i| i.breaks)
+                    .sum();
+                if breaks != 0 {
+                    state.proven = false;
+                    let why = format!("allocation areas were lost sight of {breaks} times");
+                    note(&mut state.why, why);
+                }
+            }
             if state.lost != 0 {
                 state.proven = false;
                 note(&mut state.why, format!("{} hits were lost", state.lost));

@@ -152,6 +152,10 @@ fn main_isolate() -> Isolate {
         incremental_starts: 1,
         minor_incremental_starts: 0,
         unfinished: 0,
+        allocated: Some(allocated()),
+        allocated_at_least: allocated(),
+        background_bytes: 20_480,
+        breaks: 0,
         pauses: Pauses {
             total_ns: 18_250_000,
             max_ns: 5_120_000,
@@ -163,6 +167,12 @@ fn main_isolate() -> Isolate {
         old_pages: 14,
         pages: [("old_space".to_owned(), 14), ("new_space".to_owned(), 32)].into(),
     }
+}
+
+fn allocated() -> BTreeMap<String, u64> {
+    [("new", 12_000_000), ("old", 700_000), ("large", 320_016)]
+        .map(|(space, bytes)| (space.to_owned(), bytes))
+        .into()
 }
 
 fn worker() -> Isolate {

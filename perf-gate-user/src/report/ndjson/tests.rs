@@ -89,7 +89,8 @@ fn a_sound_run() {
     );
     assert_eq!(main["reasons"]["allocation failure"], 12);
     assert_eq!(main["forced"]["mark_compacts"], 1);
-    assert!(main["allocated_bytes"].is_null());
+    assert_eq!(main["allocated_bytes"], 13_020_016);
+    assert_eq!(main["allocated"]["large"], 320_016);
     let node = of_type(&lines, "process")[1];
     assert_eq!(
         (&node["exit_code"], &node["signal"]),
