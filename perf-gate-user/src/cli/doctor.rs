@@ -61,7 +61,7 @@ pub fn run(args: &args::Doctor) -> u8 {
         false => Human::stdout(args.no_color),
     };
     look(args, &mut out).unwrap_or_else(|e| {
-        eprintln!("perf-gate: {e}");
+        super::complain(&e);
         e.exit_code()
     })
 }

@@ -14,11 +14,8 @@ impl Log for Stderr {
         if !self.enabled(record.metadata()) {
             return;
         }
-        anstream::eprintln!(
-            "perf-gate: {}: {}",
-            record.level().as_str().to_lowercase(),
-            record.args()
-        );
+        let level = record.level().as_str().to_lowercase();
+        super::complain(format_args!("{level}: {}", record.args()));
     }
 
     fn flush(&self) {}

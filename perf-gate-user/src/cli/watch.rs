@@ -18,7 +18,7 @@ use crate::{
     target::{Identity, IdentityError, Inherited, Launch},
 };
 use std::{
-    io::{self, Write as _},
+    io::Write as _,
     sync::Arc,
     time::{Instant, SystemTime},
 };
@@ -49,7 +49,7 @@ pub fn run(args: &args::Watch, inherited: Inherited, start: Instant) -> u8 {
     match watch(args, inherited, start) {
         Ok(code) => code,
         Err(e) => {
-            anstream::eprintln!("perf-gate: {e}");
+            super::complain(&e);
             e.exit_code()
         }
     }
@@ -109,10 +109,8 @@ fn watch(args: &args::Watch, inherited: Inherited, start: Instant) -> Result<u8,
     let run = observe::watch(request, &inherited)?;
     let mut verdict = judge::verdict(&run, &args.limits.budgets());
     let judged = verdict.clone();
-    let mut trouble = |e: OutputError| {
-        anstream::eprintln!("perf-gate: {e}");
-        verdict.distrust(e.to_string());
-    };
+    // The verdict is printed below, with this among its reasons.
+    let mut trouble = |e: OutputError| verdict.distrust(e.to_string());
     if let Some(record) = record
         && let Err(e) = record.finish(&run, &judged)
     {
@@ -137,7 +135,7 @@ fn watch(args: &args::Watch, inherited: Inherited, start: Instant) -> Result<u8,
             .and_then(|()| human.flush());
     } else if verdict.code == CANNOT_VOUCH || verdict.decided_by != judge::DecidedBy::Command {
         for reason in &verdict.reasons {
-            let _ = writeln!(io::stderr(), "perf-gate: {reason}");
+            super::complain(reason);
         }
     }
     Ok(verdict.code)

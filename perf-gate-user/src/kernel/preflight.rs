@@ -363,6 +363,11 @@ fn pid_namespace(status: &str) -> Check {
     let initial =
         fs::read_link("/proc/self/ns/pid").is_ok_and(|l| l.as_os_str() == "pid:[4026531836]");
     match (initial, field(status, "NSpid")) {
+        _ if !super::proc_is_ours() => Check::fail(
+            name,
+            "/proc is missing or shows another one",
+            super::PROC_ADVICE,
+        ),
         (true, _) => Check::ok(name, "the initial one"),
         (false, Some(_)) => Check::ok(name, "a nested one: processes are told by their ids in it"),
         (false, None) => Check::warn(name, "unknown", "mount /proc of this namespace"),

@@ -55,6 +55,11 @@ pub enum ObserveError {
     Signals(#[from] signals::SignalError),
     #[error(transparent)]
     Reaper(#[from] reap::ReapError),
+    #[error(
+        "/proc is missing or shows another PID namespace, so processes cannot be looked at; {}",
+        kernel::PROC_ADVICE
+    )]
+    ForeignProc,
     #[error("waiting for events failed: {0}")]
     Poll(nix::Error),
 }
@@ -88,6 +93,9 @@ pub struct Request {
 /// # Errors
 /// When it cannot be launched or the kernel side cannot be set up; the program has then not run.
 pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveError> {
+    if !kernel::proc_is_ours() {
+        return Err(ObserveError::ForeignProc);
+    }
     let mut signals = Signals::new()?;
     let mut reaper = Reaper::new()?;
     let mut to_launch = request.launch;

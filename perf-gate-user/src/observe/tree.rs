@@ -152,6 +152,9 @@ impl Tree {
         images: &mut Images,
     ) {
         if let Some(old) = self.live.remove(&c.tgid) {
+            // At once, not at leisure: they follow the process into its next program, and when that is
+            // the same node again, every hit would be counted twice until they are gone.
+            drop(self.all[old].links.take());
             self.settle(old, kernel, End::Replaced);
         }
         let Some(pid) = pid else {
@@ -184,7 +187,7 @@ impl Tree {
         };
         if let Ok(p) = Procfs::new(pid as i32) {
             w.exe = p.exe().map(|e| e.display().to_string()).unwrap_or_default();
-            w.argv = p.cmdline().unwrap_or_default();
+            w.argv = arguments(pid);
         }
         match images.look(pid) {
             Ok(None) => {}
@@ -376,6 +379,19 @@ impl Tree {
         }
         self.detacher.leave();
     }
+}
+
+/// Its arguments, which need not be text.
+fn arguments(pid: u32) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    bytes
+        .split(|b| *b == 0)
+        .map(|a| String::from_utf8_lossy(a).into_owned())
+        .collect()
 }
 
 /// Drops what a process that is gone left in the maps of addresses, so that they do not fill up.

@@ -108,6 +108,7 @@ pub(super) const fn is_absence(errno: i32) -> bool {
 
 fn not_found_hint(command: &OsStr) -> &'static str {
     match command.as_bytes().contains(&b'/') {
+        _ if command.is_empty() => "its name is empty: is a variable unset?",
         true => "check the path",
         false => "check the spelling and PATH, or give its full path",
     }
