@@ -241,6 +241,7 @@ fn isolate_line<'a>(process: &'a Process, i: &'a Isolate) -> IsolateLine<'a> {
             "allocated",
             "allocated_at_least",
             "background_bytes",
+            "breaks",
         ],
     );
     if bytes && i.allocated.is_none() {

@@ -186,6 +186,8 @@ fn worker() -> Isolate {
         },
         reasons: [("allocation failure".to_owned(), 3)].into(),
         scavenge_reasons: [("allocation failure".to_owned(), 3)].into(),
+        allocated: Some([("new".to_owned(), 8_000)].into()),
+        allocated_at_least: [("new".to_owned(), 8_000)].into(),
         pauses: Pauses {
             total_ns: 900_000,
             max_ns: 400_000,

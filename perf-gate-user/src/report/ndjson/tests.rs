@@ -60,7 +60,7 @@ fn a_sound_run() {
     let lines = written(&sample::run(), &pass());
     let types: Vec<_> = lines.iter().map(|l| l["type"].as_str().unwrap()).collect();
     let mut expected = vec!["run", "gc", "process", "isolate", "isolate", "process"];
-    expected.extend(["lane"; 9]);
+    expected.extend(["lane"; Lane::ALL.len()]);
     expected.extend(["overhead", "verdict"]);
     assert_eq!(types, expected);
     lines.iter().for_each(check_nulls);
