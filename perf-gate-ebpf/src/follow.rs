@@ -6,8 +6,8 @@
 use crate::{
     atomic,
     maps::{
-        BLANK_PROC, BLANK_THREAD, CONFIG, CONTROL, DEAD_PROCS, PROCS, SEQ_PROC, THREADS, lose,
-        next, now_ns,
+        BACKGROUND, BLANK_PROC, BLANK_THREAD, CONFIG, CONTROL, DEAD_PROCS, PROCS, SEQ_PROC,
+        THREADS, lose, next, now_ns,
     },
 };
 use aya_ebpf::{
@@ -164,6 +164,7 @@ pub fn exit(ctx: &RawTracePointContext) {
         return;
     };
     let _ = THREADS.remove(pid_tgid);
+    let _ = BACKGROUND.remove(pid_tgid);
     // SAFETY: points into a map value.
     if unsafe { atomic::fetch_add(&raw mut (*proc).threads, u64::MAX) } != 1 {
         return;

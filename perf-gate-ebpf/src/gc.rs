@@ -3,7 +3,7 @@
 //! counted when its collector starts, so that the counts need no pause probe.
 
 use crate::{
-    atomic,
+    alloc, atomic,
     maps::{Hit, TIMELINE, lose, now_ns},
     regs::Args,
 };
@@ -12,6 +12,8 @@ use perf_gate_ebpf::{FLAG_FORCED, GcEvent, HIST, Iso, KINDS, REASONS, hist_bucke
 #[inline(always)]
 pub fn pause_start(hit: &Hit) {
     let Some(t) = hit.thread() else { return };
+    // What the collector moves through the areas is not allocation.
+    alloc::close_all(hit, t);
     // SAFETY: points into a map value that only this thread writes.
     unsafe {
         (*t).pause_start_ns = now_ns();
@@ -81,6 +83,7 @@ pub fn pause_stop(hit: &Hit) {
     }
     // SAFETY: as above.
     unsafe { (*t).pause_start_ns = 0 };
+    alloc::rebase_all(hit, t);
     let Some(iso) = hit.iso(heap) else {
         hit.lose();
         return;

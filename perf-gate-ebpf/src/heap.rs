@@ -3,7 +3,7 @@
 //! space names both its isolate and itself.
 
 use crate::{
-    atomic,
+    alloc, atomic,
     maps::{DEAD_ISOS, Hit, ISOS, LARGE, lose, now_ns},
     regs::{Args, read_user},
 };
@@ -45,6 +45,7 @@ pub fn set_up(hit: &Hit, heap: u64) {
 
 #[inline(always)]
 pub fn tear_down(hit: &Hit, heap: u64) {
+    alloc::finish(hit);
     let key = HeapKey {
         proc_id: hit.proc_id(),
         heap,
@@ -81,8 +82,12 @@ pub fn large_add(hit: &Hit, args: &Args) {
     };
     // SAFETY: both point into map values.
     unsafe {
-        atomic::add(&raw mut (*iso).large_count, 1);
-        atomic::add(&raw mut (*iso).large_bytes, size);
+        if (*iso).tid == hit.pid_tgid as u32 {
+            atomic::add(&raw mut (*iso).large_count, 1);
+            atomic::add(&raw mut (*iso).large_bytes, size);
+        } else {
+            atomic::add(&raw mut (*iso).background_bytes, size);
+        }
         atomic::add(&raw mut (*hit.proc).large_live_bytes, size);
     }
     let key = AddrKey {

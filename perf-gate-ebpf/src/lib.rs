@@ -12,7 +12,7 @@ pub mod records;
 pub use records::*;
 
 /// Raised with every change of this crate's public layout.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// What one probe hit means to the kernel side. The discriminant is the low byte of the attach
 /// cookie, so that one entry program and one return program serve every probe of the table.
@@ -60,13 +60,29 @@ pub enum Op {
     PageAlloc = 19,
     /// `a0` = page.
     PageFree = 20,
+    /// The new space of V8 10-11 is built: `a0` = `Heap*`, `a1` = its allocation area, immediate = its
+    /// space id.
+    LabOfNewSpace = 21,
+    /// A paged space of V8 10-11 is built: `a0` = `Heap*`, `a1` = its allocation area, `a2` = space id,
+    /// `a3` = compaction kind (0: a mutator's space; others are the collector's own).
+    LabOfPagedSpace = 22,
+    /// A `MainAllocator` (V8 12+) is built: `a0` = this, `a1` = `LocalHeap*`, `a2` = `Space*`, `a3` = its
+    /// allocation area, or null for one of its own; immediate = byte offset of `is_main_thread` in
+    /// `LocalHeap`.
+    LabOfAllocator = 23,
+    /// A function inside which allocation areas may be replaced, at its entry and its return.
+    LabBoundary = 24,
+    /// `a0` = descriptor, `a1` = address of two `timespec`s: a window marker, or somebody's file times.
+    Marker = 25,
+    /// The process is about to end by its own call.
+    ProcessExit = 26,
 }
 
 /// One more than the largest [`Op`].
 pub const OPS: usize = 32;
 
 impl Op {
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 26] = [
         Self::HeapSetUp,
         Self::HeapTearDown,
         Self::PauseStart,
@@ -87,6 +103,12 @@ impl Op {
         Self::LargePromote,
         Self::PageAlloc,
         Self::PageFree,
+        Self::LabOfNewSpace,
+        Self::LabOfPagedSpace,
+        Self::LabOfAllocator,
+        Self::LabBoundary,
+        Self::Marker,
+        Self::ProcessExit,
     ];
 }
 
@@ -99,7 +121,8 @@ pub const STACK_ARG: u8 = 6;
 
 /// The attach cookie: which [`Op`], and in which argument slots its operands lie.
 ///
-/// bits 0-7 op, 8-11 slot of `a0`, 12-15 slot of `a1`, 16-19 slot of `a2`, bit 63 [`Cookie::WIDE`].
+/// bits 0-7 op, 8-11 slot of `a0`, 12-15 of `a1`, 16-19 of `a2`, 20-23 of `a3`, 24-31 an immediate,
+/// bit 63 [`Cookie::WIDE`].
 /// Slots 0-5 are rdi, rsi, rdx, rcx, r8, r9; from [`STACK_ARG`] on the stack; [`NO_ARG`] none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cookie(pub u64);
@@ -110,13 +133,20 @@ impl Cookie {
     pub const WIDE: u64 = 1 << 63;
 
     #[must_use]
-    pub const fn new(op: Op, slots: [u8; 3]) -> Self {
+    pub const fn new(op: Op, slots: [u8; 4], immediate: u8) -> Self {
         Self(
             op as u64
-                | (slots[0] as u64 & 0xf) << 8
-                | (slots[1] as u64 & 0xf) << 12
-                | (slots[2] as u64 & 0xf) << 16,
+                | ((slots[0] as u64 & 0xf) << 8)
+                | ((slots[1] as u64 & 0xf) << 12)
+                | ((slots[2] as u64 & 0xf) << 16)
+                | ((slots[3] as u64 & 0xf) << 20)
+                | ((immediate as u64) << 24),
         )
+    }
+
+    #[must_use]
+    pub const fn immediate(self) -> u8 {
+        (self.0 >> 24) as u8
     }
 
     #[must_use]
@@ -147,6 +177,17 @@ pub const REASONS: usize = 32;
 pub const SPACES: usize = 16;
 /// `kGCCallbackFlagForced` (include/v8-callbacks.h): `gc()` and its like.
 pub const FLAG_FORCED: u64 = 1 << 2;
+
+/// Allocation areas of one thread of an isolate: at most 6 spaces have one (V8 14).
+pub const LABS: usize = 8;
+/// A V8 page on x86-64 (`kRegularPageSize`, src/base/build_config.h): no allocation area crosses one.
+pub const PAGE_BITS: u32 = 18;
+
+/// What a marker asks for: the two lowest bits of the first time; the id is in the bits above.
+pub const MARK_BEGIN: u64 = 0;
+pub const MARK_END: u64 = 1;
+/// The process introduces its descriptor: the second time must be [`Config::nonce`].
+pub const MARK_HELLO: u64 = 2;
 
 /// Log histogram of pauses: 8 steps per power of two, so that a bucket is at most 12.5 % wide.
 pub const HIST_STEPS_LOG2: u32 = 3;

@@ -9,12 +9,14 @@
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod alloc;
 mod atomic;
 mod external;
 mod follow;
 mod gc;
 mod heap;
 mod maps;
+mod mark;
 mod regs;
 
 use aya_ebpf::{
@@ -56,13 +58,13 @@ fn on_entry(ctx: ProbeContext) -> u32 {
     if let Some(hit) = admit(cookie) {
         // SAFETY: a uprobe's context is a `pt_regs`.
         let args = unsafe { Args::read(ctx.regs, Cookie(cookie)) };
-        dispatch_entry(&hit, Cookie(cookie).op(), &args);
+        dispatch_entry(&hit, Cookie(cookie), &args);
     }
     0
 }
 
 #[inline(always)]
-fn dispatch_entry(hit: &Hit, op: u8, args: &Args) {
+fn dispatch_entry(hit: &Hit, cookie: Cookie, args: &Args) {
     use perf_gate_ebpf::Op as O;
     const SETUP: u8 = O::HeapSetUp as u8;
     const TEARDOWN: u8 = O::HeapTearDown as u8;
@@ -84,7 +86,13 @@ fn dispatch_entry(hit: &Hit, op: u8, args: &Args) {
     const PROMOTE: u8 = O::LargePromote as u8;
     const PAGE_ALLOC: u8 = O::PageAlloc as u8;
     const PAGE_FREE: u8 = O::PageFree as u8;
-    match op {
+    const LAB_NEW: u8 = O::LabOfNewSpace as u8;
+    const LAB_PAGED: u8 = O::LabOfPagedSpace as u8;
+    const LAB_ALLOCATOR: u8 = O::LabOfAllocator as u8;
+    const BOUNDARY: u8 = O::LabBoundary as u8;
+    const MARKER: u8 = O::Marker as u8;
+    const EXIT: u8 = O::ProcessExit as u8;
+    match cookie.op() {
         SETUP => heap::set_up(hit, args.a0),
         TEARDOWN => heap::tear_down(hit, args.a0),
         PAUSE_START => gc::pause_start(hit),
@@ -105,6 +113,12 @@ fn dispatch_entry(hit: &Hit, op: u8, args: &Args) {
         PROMOTE => heap::promote(hit),
         PAGE_ALLOC => heap::page_alloc(hit, args.a0),
         PAGE_FREE => heap::page_free(hit, args.a0),
+        LAB_NEW => alloc::new_space(hit, args, cookie.immediate()),
+        LAB_PAGED => alloc::paged_space(hit, args),
+        LAB_ALLOCATOR => alloc::allocator(hit, args, cookie.immediate()),
+        BOUNDARY => alloc::enter(hit),
+        MARKER => mark::marker(hit, args),
+        EXIT => alloc::finish(hit),
         _ => {}
     }
 }
@@ -117,12 +131,14 @@ fn on_return(ctx: RetProbeContext) -> u32 {
     const RESERVE: u8 = O::StoreReserve as u8;
     const RESIZE: u8 = O::StoreResize as u8;
     const GROW: u8 = O::WasmGrow as u8;
+    const BOUNDARY: u8 = O::LabBoundary as u8;
     // SAFETY: the context is the one the kernel passed in.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     let Some(hit) = admit(cookie) else { return 0 };
     // SAFETY: a uretprobe's context is a `pt_regs`.
     let (rax, rdx) = unsafe { regs::returned(ctx.regs) };
     match Cookie(cookie).op() {
+        BOUNDARY => alloc::leave(&hit),
         BUFFER_ALLOC => external::alloc_return(&hit, rax),
         BUFFER_REALLOC => external::realloc_return(&hit, rax),
         RESERVE => external::reserve_return(&hit),

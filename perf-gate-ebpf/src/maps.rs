@@ -7,7 +7,8 @@ use aya_ebpf::{
     maps::{Array, HashMap, PerCpuArray, RingBuf},
 };
 use perf_gate_ebpf::{
-    AddrKey, Config, HeapKey, Iso, Losses, OPS, OpCount, Proc, Thread, ThreadKey,
+    AddrKey, Background, Config, HeapKey, Iso, Losses, OPS, OpCount, Proc, Thread, ThreadKey,
+    Window, WindowKey,
 };
 
 /// Elements are allocated when they are needed: a map of thousands that mostly stays empty would
@@ -39,6 +40,19 @@ pub static LARGE: HashMap<AddrKey, u64> = HashMap::with_max_entries(65_536, ON_D
 /// Living backing stores that bypass the allocator: committed bytes of each.
 #[map]
 pub static STORES: HashMap<AddrKey, u64> = HashMap::with_max_entries(65_536, ON_DEMAND);
+/// Allocation areas of background threads.
+#[map]
+pub static BACKGROUND: HashMap<ThreadKey, Background> = HashMap::with_max_entries(4096, ON_DEMAND);
+/// Descriptors whose file times are markers, as their processes introduced them.
+#[map]
+pub static MARKERS: HashMap<AddrKey, u64> = HashMap::with_max_entries(16_384, ON_DEMAND);
+/// Marked windows, closed and open.
+#[map]
+pub static WINDOWS: HashMap<WindowKey, Window> = HashMap::with_max_entries(65_536, ON_DEMAND);
+#[map]
+pub static BLANK_BACKGROUND: Array<Background> = Array::with_max_entries(1, 0);
+#[map]
+pub static BLANK_WINDOW: Array<Window> = Array::with_max_entries(1, 0);
 #[map]
 pub static OPS_COUNT: PerCpuArray<OpCount> = PerCpuArray::with_max_entries(OPS as u32, 0);
 #[map]

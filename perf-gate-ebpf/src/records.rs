@@ -1,6 +1,6 @@
 //! Records in maps (totals) and in the two ring buffers (control, timeline).
 
-use crate::{HIST, KINDS, REASONS, SPACES};
+use crate::{HIST, KINDS, LABS, REASONS, SPACES};
 
 /// Where the totals of one process live while it runs. Key of the map: its thread-group id in the
 /// initial PID namespace. When the last thread is gone the record moves to the map of the dead.
@@ -49,12 +49,84 @@ pub struct HeapKey {
     pub heap: u64,
 }
 
-/// Key of an address that belongs to a process: a large page or a backing store.
+/// Key of an address that belongs to a process: a large page, a backing store; or of a descriptor.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddrKey {
     pub proc_id: u64,
     pub addr: u64,
+}
+
+/// A linear allocation area: the bump pointer of one space in one thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Lab {
+    /// Address of `{start, top, limit}` in the watched process.
+    pub addr: u64,
+    /// `top` when the books were last closed on it; 0 when it has no area.
+    pub last: u64,
+    /// Bytes allocated in it so far.
+    pub total: u64,
+    /// V8's space id.
+    pub space: u32,
+    pub pad: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LabSet {
+    pub labs: [Lab; LABS],
+    pub count: u64,
+    /// Times that an area was not where it had been left: what was allocated meanwhile is unknown.
+    pub breaks: u64,
+}
+
+/// Areas of a background thread (`LocalHeap` that is not the main thread's).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Background {
+    pub local_heap: u64,
+    pub heap: u64,
+    pub set: LabSet,
+}
+
+/// Key of a window: isolate and its running number in it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WindowKey {
+    pub iso_seq: u64,
+    pub number: u64,
+}
+
+/// Figures that a window takes the difference of.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Figures {
+    pub t_ns: u64,
+    pub spaces: [u64; SPACES],
+    pub large_bytes: u64,
+    pub large_count: u64,
+    pub gcs: [u64; KINDS],
+    pub incremental_starts: u64,
+    pub pause_ns_total: u64,
+    pub breaks: u64,
+    /// Of the whole process.
+    pub ext_alloc_bytes: u64,
+    pub ext_free_bytes: u64,
+}
+
+/// A marked window.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub proc_id: u64,
+    pub id: u64,
+    pub scale: u64,
+    /// Figures at its end minus figures at its begin, once it is closed; those at its begin until then.
+    pub figures: Figures,
+    /// `t_ns` at its begin.
+    pub begin_ns: u64,
+    pub closed: u64,
 }
 
 /// Totals of one isolate.
@@ -87,6 +159,19 @@ pub struct Iso {
     pub large_bytes: u64,
     /// Pages handed to each space, by V8 space id.
     pub pages: [u64; SPACES],
+    /// Areas of its own thread.
+    pub set: LabSet,
+    /// Bytes and breaks of its background threads.
+    pub background_bytes: u64,
+    pub background_breaks: u64,
+    /// Windows begun so far.
+    pub windows: u64,
+    /// Number of the open window, 0 when none is.
+    pub open_window: u64,
+    /// Markers out of order: a begin in a window, an end outside of one.
+    pub bad_markers: u64,
+    /// The books were closed at its very end: `set` is complete.
+    pub complete: u64,
 }
 
 /// State of a thread between two hits.
@@ -104,6 +189,10 @@ pub struct Thread {
     pub gc_kind: u32,
     /// The next large page is a promotion.
     pub promoting: u32,
+    /// Boundary functions entered and not left.
+    pub depth: u32,
+    /// It allocates through a background `LocalHeap`.
+    pub background: u32,
     /// Operands kept from entry to return; a size of `u64::MAX` means none.
     pub buffer_size: u64,
     pub realloc_old: u64,
@@ -158,6 +247,8 @@ pub struct Config {
     pub stop_at_exec: u32,
     /// Whether collections are written to the timeline.
     pub timeline: u32,
+    /// What a process must say to have its markers believed; below 2^31.
+    pub nonce: u64,
 }
 
 pub const CONTROL_EXEC: u32 = 1;
@@ -200,19 +291,36 @@ const _: () = {
     assert!(size_of::<AddrKey>() == 16);
     assert!(
         size_of::<Iso>()
-            == 8 * 7 + 8 * KINDS * 2 + 8 * KINDS * REASONS + 8 * 5 + 4 * HIST + 16 + 8 * SPACES
+            == 8 * 7
+                + 8 * KINDS * 2
+                + 8 * KINDS * REASONS
+                + 8 * 5
+                + 4 * HIST
+                + 16
+                + 8 * SPACES
+                + size_of::<LabSet>()
+                + 48
     );
-    assert!(size_of::<Thread>() == 112);
+    assert!(size_of::<Thread>() == 120);
+    assert!(size_of::<Lab>() == 32);
+    assert!(size_of::<LabSet>() == 32 * LABS + 16);
+    assert!(size_of::<Background>() == 16 + size_of::<LabSet>());
+    assert!(size_of::<WindowKey>() == 16);
+    assert!(size_of::<Figures>() == 8 * (8 + SPACES + KINDS));
+    assert!(size_of::<Window>() == 40 + size_of::<Figures>());
     assert!(size_of::<OpCount>() == 16);
     assert!(size_of::<Losses>() == 40);
-    assert!(size_of::<Config>() == 32);
+    assert!(size_of::<Config>() == 40);
     assert!(size_of::<Control>() == 40);
     assert!(size_of::<GcEvent>() == 48);
 };
 
 #[cfg(feature = "user")]
 mod pod {
-    use super::{AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread};
+    use super::{
+        AddrKey, Background, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread,
+        Window, WindowKey,
+    };
 
     // SAFETY: all are `repr(C)` structs of integers without implicit padding (asserted above), so
     // that every bit pattern is a valid value.
@@ -223,7 +331,8 @@ mod pod {
         )* };
     }
     pod!(
-        AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread
+        AddrKey, Background, Config, Control, GcEvent, HeapKey, Iso, Losses, OpCount, Proc, Thread,
+        Window, WindowKey
     );
 }
 

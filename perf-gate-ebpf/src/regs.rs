@@ -8,6 +8,7 @@ pub struct Args {
     pub a0: u64,
     pub a1: u64,
     pub a2: u64,
+    pub a3: u64,
 }
 
 macro_rules! reg {
@@ -40,6 +41,7 @@ impl Args {
             a0: pick(&file, rsp, cookie.slot(0)),
             a1: pick(&file, rsp, cookie.slot(1)),
             a2: pick(&file, rsp, cookie.slot(2)),
+            a3: pick(&file, rsp, cookie.slot(3)),
         }
     }
 }

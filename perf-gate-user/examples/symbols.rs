@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 fn show(file: &Path) -> Result<bool, Error> {
     let image = Image::open(file)?;
     let mut plans: Vec<Plan> = Plan::resolve(&image)?.into_iter().collect();
-    for library in locate::libraries(&image, file, Path::new("/"), None) {
+    for library in locate::libraries(&image, file, Path::new("/"), None, &locate::V8_NAMES) {
         plans.extend(Plan::resolve(&library.image)?);
     }
     for plan in &plans {

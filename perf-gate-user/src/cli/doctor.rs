@@ -149,7 +149,13 @@ fn examine(path: &Path) -> Result<Vec<Check>, DoctorError> {
     // The linker resolves links before it looks for what lies beside the program.
     let exe = path.canonicalize().map_err(|e| fault(e.into()))?;
     let library_path = std::env::var_os("LD_LIBRARY_PATH");
-    for library in locate::libraries(&image, &exe, Path::new("/"), library_path.as_deref()) {
+    for library in locate::libraries(
+        &image,
+        &exe,
+        Path::new("/"),
+        library_path.as_deref(),
+        &locate::V8_NAMES,
+    ) {
         if let Some(plan) = Plan::resolve(&library.image).map_err(fault)? {
             return Ok(describe(&library.path, &plan));
         }
@@ -209,6 +215,8 @@ fn lane_row(plan: &Plan, lane: Lane) -> Check {
         Lane::Store => "lane store",
         Lane::Large => "lane large",
         Lane::Pages => "lane pages",
+        Lane::Bytes => "lane bytes",
+        Lane::Window => "lane window",
     };
     let points = plan.points.iter().filter(|p| p.lane == lane).count();
     let official = "use a build with its symbols, such as those of nodejs.org";

@@ -1,8 +1,5 @@
 //! The one door through which a budget's value comes in.
 
-/// What is said to `--max-bytes` until bytes can be counted.
-pub const NO_MAX_BYTES: &str = "--max-bytes: not in this version yet; budgets that work now are --max-scavenges, --max-old-gen, --max-external-kb, --max-rss-kb and --max-pause-ms";
-
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LimitError {
     #[error("a limit is a number such as 0, 12 or 1.5")]

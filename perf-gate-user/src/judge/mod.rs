@@ -11,7 +11,7 @@
 mod limit;
 mod needs;
 
-pub use limit::{LimitError, NO_MAX_BYTES, parse_count, parse_limit};
+pub use limit::{LimitError, parse_count, parse_limit};
 
 use crate::model::{End, Lane, Run, Totals};
 
@@ -25,6 +25,8 @@ pub struct Budgets {
     pub max_external_kb: Option<f64>,
     pub max_rss_kb: Option<f64>,
     pub max_pause_ms: Option<f64>,
+    /// Bytes allocated in V8's heaps by the isolates' own threads.
+    pub max_bytes: Option<u64>,
 }
 
 impl Budgets {
@@ -133,6 +135,9 @@ impl Court {
             let name = "old-generation collections and marking starts";
             self.count(name, "--max-old-gen", found, sum.unfinished, max);
         }
+        if let Some(max) = budgets.max_bytes {
+            self.bytes(run, max);
+        }
         if let Some(max) = budgets.max_external_kb {
             self.external(run, max);
         }
@@ -155,6 +160,26 @@ impl Court {
             self.fail(format!("{what} {found} > max {max}"));
         } else if found.saturating_add(cut) > max {
             self.distrust(format!("{option} cannot be judged: {cut} collections were cut off by the end of their process, and with them {what} may exceed {max}"));
+        }
+    }
+
+    fn bytes(&mut self, run: &Run, max: u64) {
+        self.need(
+            run,
+            "--max-bytes",
+            &[Lane::Isolate, Lane::Bytes, Lane::Large],
+        );
+        let isolates = || run.v8_processes().flat_map(|p| &p.isolates);
+        // What was seen is a lower bound where an end was not: enough to fail, not to pass.
+        let seen: u64 = isolates().flat_map(|i| i.allocated_at_least.values()).sum();
+        let open = isolates().filter(|i| i.allocated.is_none()).count();
+        if seen > max {
+            self.failed
+                .push(format!("bytes allocated {seen} > max {max}"));
+        } else if open > 0 {
+            self.distrust(format!(
+                "--max-bytes cannot be judged: the end of {open} isolates was not seen (killed?), so their last page is not counted; {seen} bytes were"
+            ));
         }
     }
 

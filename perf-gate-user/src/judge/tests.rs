@@ -8,6 +8,7 @@ const KEPT: Budgets = Budgets {
     max_external_kb: Some(2048.0),
     max_rss_kb: Some(86_016.0),
     max_pause_ms: Some(5.12),
+    max_bytes: Some(13_028_016),
 };
 
 fn only(lane: Lane, change: impl Fn(&mut crate::model::LaneState)) -> Run {
@@ -131,7 +132,7 @@ fn a_failed_budget_outweighs_the_commands_code() {
 fn a_lane_that_is_not_sound_cannot_vouch() {
     for lane in Lane::ALL {
         // Not needed by any budget; the minor lane only when something minor was seen.
-        let needed = !matches!(lane, Lane::Minor | Lane::Large | Lane::Pages);
+        let needed = !matches!(lane, Lane::Minor | Lane::Pages | Lane::Window);
         let code = if needed { 2 } else { 0 };
         let unproven = only(lane, |s| s.proven = false);
         assert_eq!(verdict(&unproven, &KEPT).code, code, "{lane:?} unproven");
@@ -265,4 +266,22 @@ proptest::proptest! {
         let passes = |n| verdict(&run, &limit(n)).pass;
         proptest::prop_assert!(!passes(low) || passes(high));
     }
+}
+
+#[test]
+fn bytes_need_every_end_to_pass_but_not_to_fail() {
+    let budget = |max| Budgets {
+        max_bytes: Some(max),
+        ..Budgets::default()
+    };
+    let mut run = sample::run();
+    assert_eq!(verdict(&run, &budget(13_028_016)).code, 0);
+    let failed = verdict(&run, &budget(13_028_015));
+    assert_eq!((failed.code, failed.reasons.len()), (1, 1));
+    // Killed: what it allocated since its last refill is unknown.
+    run.processes[1].isolates[1].allocated = None;
+    let open = verdict(&run, &budget(13_028_016));
+    assert_eq!(open.code, CANNOT_VOUCH);
+    assert!(open.reasons[0].contains("end of 1 isolates"), "{open:?}");
+    assert_eq!(verdict(&run, &budget(13_028_015)).code, 1);
 }

@@ -24,10 +24,14 @@ pub enum Lane {
     Large,
     /// V8 pages by space.
     Pages,
+    /// Bytes allocated, by space.
+    Bytes,
+    /// Marked windows.
+    Window,
 }
 
 impl Lane {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Isolate,
         Self::Gc,
         Self::Pause,
@@ -37,6 +41,8 @@ impl Lane {
         Self::Store,
         Self::Large,
         Self::Pages,
+        Self::Bytes,
+        Self::Window,
     ];
 
     #[must_use]
@@ -51,6 +57,8 @@ impl Lane {
             Self::Store => "store",
             Self::Large => "large",
             Self::Pages => "pages",
+            Self::Bytes => "bytes",
+            Self::Window => "window",
         }
     }
 
@@ -72,6 +80,13 @@ impl Lane {
             ],
             Self::Large => &[Op::LargeAdd, Op::LargePromote],
             Self::Pages => &[Op::PageAlloc, Op::PageFree],
+            Self::Bytes => &[
+                Op::LabOfNewSpace,
+                Op::LabOfPagedSpace,
+                Op::LabOfAllocator,
+                Op::LabBoundary,
+            ],
+            Self::Window => &[Op::Marker, Op::ProcessExit],
         }
     }
 }

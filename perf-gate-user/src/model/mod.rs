@@ -58,6 +58,15 @@ pub struct Isolate {
     pub pauses: Pauses,
     pub large_count: u64,
     pub large_bytes: u64,
+    /// Bytes that its own thread allocated, by space (`large`: large objects); `None` when the books
+    /// could not be closed at its end.
+    pub allocated: Option<BTreeMap<String, u64>>,
+    /// The same up to the last time the books were closed; at most a page short per space.
+    pub allocated_at_least: BTreeMap<String, u64>,
+    /// Bytes that background threads (concurrent compilers) allocated for it, up to their last refill.
+    pub background_bytes: u64,
+    /// Times that an allocation area was not where it had been left.
+    pub breaks: u64,
     /// Pages handed to old space (each 262,144 bytes) and to every space, by name.
     pub old_pages: u64,
     pub pages: BTreeMap<String, u64>,
@@ -170,6 +179,32 @@ pub struct Runtime {
     pub build_id: String,
 }
 
+/// A window that the program marked, all figures differences between its end and its begin.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    pub pid: u32,
+    pub isolate: u32,
+    /// As given by the program; 0 is kept for windows that measure the marker itself.
+    pub id: u64,
+    pub scale: u64,
+    /// `false`: it was never ended, and its figures mean nothing.
+    pub closed: bool,
+    /// Bytes by space (`large`: large objects), the marker's own removed; summed in `bytes`.
+    pub allocated: BTreeMap<String, u64>,
+    pub bytes: u64,
+    /// What an empty window of the same isolate read, that is, the marker's own bytes.
+    pub marker_bytes: Option<u64>,
+    pub large_count: u64,
+    pub kinds: Kinds,
+    pub incremental_starts: u64,
+    pub pause_ns_total: u64,
+    pub wall_ns: u64,
+    /// Growth of the whole process's backing stores meanwhile.
+    pub external_delta_bytes: i64,
+    /// Times that an allocation area was lost sight of in it; not 0: the bytes are not exact.
+    pub breaks: u64,
+}
+
 /// One collection, for the timeline; never judged.
 #[derive(Clone, Debug)]
 pub struct GcEvent {
@@ -201,6 +236,8 @@ pub struct Run {
     pub arch: String,
     pub wall_ns: u64,
     pub processes: Vec<Process>,
+    /// In order of their end, per isolate.
+    pub windows: Vec<Window>,
     pub lanes: Vec<LaneState>,
     /// Everything that makes the run as a whole doubtful, in sentences. Empty in a sound run.
     pub doubts: Vec<String>,

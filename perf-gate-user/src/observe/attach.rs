@@ -54,20 +54,39 @@ fn points(plan: &Plan, kind: PointKind, wide: bool) -> Vec<Point> {
         .collect()
 }
 
-/// Attaches every point of `plan` to `file`.
-///
-/// # Errors
-/// When the kernel refuses a point; then none stays attached.
-pub fn attach(
+/// The files whose points belong together: the one with V8, and the C library beside it.
+pub struct Targets<'a>(Vec<(&'a File, &'a Plan)>);
+
+impl<'a> Targets<'a> {
+    #[must_use]
+    pub fn of(file: &'a File, plan: &'a Plan, libc: Option<&'a (File, Plan)>) -> Self {
+        let libc = libc.map(|(file, plan)| (file, plan));
+        Self(std::iter::once((file, plan)).chain(libc).collect())
+    }
+
+    /// Attaches every point.
+    ///
+    /// # Errors
+    /// When the kernel refuses a point; then none stays attached.
+    pub fn attach(&self, kernel: &KernelSide, scope: Scope) -> Result<Links, AttachError> {
+        let mut out = Links::default();
+        for (file, plan) in &self.0 {
+            attach(kernel, file, plan, scope, &mut out)?;
+        }
+        Ok(out)
+    }
+}
+
+fn attach(
     kernel: &KernelSide,
     file: &File,
     plan: &Plan,
     scope: Scope,
-) -> Result<Links, AttachError> {
+    out: &mut Links,
+) -> Result<(), AttachError> {
     // The descriptor names the very file that was read, whatever its path says by now.
     let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     let wide = scope == Scope::Everyone;
-    let mut out = Links::default();
     // Returns first: an entry without its return would leave operands behind.
     for (program, kind) in [
         (&kernel.at_return, PointKind::Return),
@@ -86,12 +105,12 @@ pub fn attach(
             })?);
         } else {
             for (offset, cookie) in points {
-                perf_event(program.as_fd(), &path, offset, cookie, at_return, &mut out)
+                perf_event(program.as_fd(), &path, offset, cookie, at_return, out)
                     .map_err(|source| AttachError::PerfEvent { offset, source })?;
             }
         }
     }
-    Ok(out)
+    Ok(())
 }
 
 fn perf_event(

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Names of collection kinds in machine output, by kind + 1.
 const KIND_NAMES: [&str; 4] = ["unknown", "scavenge", "mark-compact", "minor-mark-sweep"];
 
-fn kinds(by_kind: &[u64]) -> Kinds {
+pub fn kinds(by_kind: &[u64]) -> Kinds {
     Kinds {
         scavenges: by_kind[SCAVENGE],
         mark_compacts: by_kind[MARK_COMPACT],
@@ -59,6 +59,16 @@ fn isolate(iso: &Iso, index: u32, v8: Option<Version>) -> Isolate {
         large_bytes: iso.large_bytes,
         ..Isolate::default()
     };
+    for lab in iso.set.labs.iter().take(iso.set.count as usize) {
+        *out.allocated_at_least
+            .entry(short_name(v8, lab.space))
+            .or_default() += lab.total;
+    }
+    out.allocated_at_least
+        .insert("large".to_owned(), iso.large_bytes);
+    out.allocated = (iso.complete != 0).then(|| out.allocated_at_least.clone());
+    out.background_bytes = iso.background_bytes;
+    out.breaks = iso.set.breaks;
     out.unfinished = iso.begun.saturating_sub(iso.pauses);
     for (kind, to) in [
         (SCAVENGE, &mut out.scavenge_reasons),
@@ -76,13 +86,22 @@ fn isolate(iso: &Iso, index: u32, v8: Option<Version>) -> Isolate {
     }
     for id in 0..SPACES {
         if iso.pages[id] != 0 {
-            let name =
-                spaces::name(v8, id as u32).map_or_else(|| format!("space {id}"), str::to_owned);
+            let name = space_name(v8, id as u32);
             *out.pages.entry(name).or_default() += iso.pages[id];
         }
     }
     out.old_pages = iso.pages[spaces::old_space_id(v8) as usize % SPACES];
     out
+}
+
+pub fn space_name(v8: Option<Version>, id: u32) -> String {
+    spaces::name(v8, id).map_or_else(|| format!("space {id}"), str::to_owned)
+}
+
+/// As bytes are reported: `new`, `old`, `code`, ...
+pub fn short_name(v8: Option<Version>, id: u32) -> String {
+    let name = space_name(v8, id);
+    name.strip_suffix("_space").unwrap_or(&name).to_owned()
 }
 
 fn external(p: &Proc) -> External {
@@ -96,6 +115,7 @@ fn external(p: &Proc) -> External {
 /// Everything that turns into a [`model::Run`]'s processes, lanes and doubts.
 pub struct Collected {
     pub processes: Vec<Process>,
+    pub windows: Vec<model::Window>,
     pub lanes: Vec<LaneState>,
     pub doubts: Vec<String>,
     pub timeline: Vec<model::GcEvent>,
@@ -137,6 +157,7 @@ pub fn collect(
         processes.push(process(w, image, isos, &pids));
     }
     let lanes = lanes(images, ops, &processes);
+    let windows = super::windows::collect(tree, images, &index_of);
     let hits = ops.iter().map(|o| o.hits).sum();
     let timeline = events
         .iter()
@@ -144,6 +165,7 @@ pub fn collect(
         .collect();
     Collected {
         processes,
+        windows,
         lanes,
         doubts,
         timeline,
@@ -213,7 +235,7 @@ fn lanes(images: &Images, ops: &[OpCount; OPS], processes: &[Process]) -> Vec<La
                 state.lost += ops[*op as usize].lost;
             }
             for image in images.nodes() {
-                let points = image.plan.points.iter().filter(|p| p.lane == lane).count() as u64;
+                let points = image.points(lane);
                 state.probes += points;
                 if image.attached {
                     state.attached += points;
@@ -232,6 +254,18 @@ fn lanes(images: &Images, ops: &[OpCount; OPS], processes: &[Process]) -> Vec<La
                 if *blind == lane {
                     state.proven = false;
                     note(&mut state.why, why.clone());
+                }
+            }
+            if lane == Lane::Bytes {
+                let breaks: u64 = processes
+                    .iter()
+                    .flat_map(|p| &p.isolates)
+                    .map(|i| i.breaks)
+                    .sum();
+                if breaks != 0 {
+                    state.proven = false;
+                    let why = format!("allocation areas were lost sight of {breaks} times");
+                    note(&mut state.why, why);
                 }
             }
             if state.lost != 0 {

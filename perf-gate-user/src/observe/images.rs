@@ -3,13 +3,14 @@
 //! belongs to a process (its links) is handed out, not kept here.
 
 use super::{
-    attach::{self, AttachError, Links},
+    attach::{AttachError, Links, Targets},
     bpf::Scope,
     kernel_side::KernelSide,
     proof::{self, Proof},
 };
 use crate::{
     elf::{self, Image as Elf},
+    model::Lane,
     v8::{cache, locate, plan::Plan},
 };
 use std::{
@@ -39,10 +40,39 @@ pub struct NodeId(usize);
 pub struct NodeImage {
     file: File,
     pub plan: Plan,
+    /// The C library that its programs load, for markers and ends.
+    libc: Option<(File, Plan)>,
     pub proof: Proof,
     pub attached: bool,
     scoped: u32,
     wide: Option<Links>,
+}
+
+impl NodeImage {
+    fn targets(&self) -> Targets<'_> {
+        Targets::of(&self.file, &self.plan, self.libc.as_ref())
+    }
+
+    /// Points of a lane, the C library's included.
+    pub fn points(&self, lane: Lane) -> u64 {
+        let libc = self.libc.iter().flat_map(|(_, plan)| &plan.points);
+        self.plan
+            .points
+            .iter()
+            .chain(libc)
+            .filter(|p| p.lane == lane)
+            .count() as u64
+    }
+}
+
+/// The C library that the program will load, and its points.
+fn c_library(elf: &Elf, exe: &Path, root: &Path, paths: Option<&OsStr>) -> Option<(File, Plan)> {
+    let library = locate::libraries(elf, exe, root, paths, &locate::C_NAMES)
+        .into_iter()
+        .next()?;
+    let plan = Plan::resolve_libc(&library.image).ok()?;
+    let file = library.image.file().try_clone().ok()?;
+    Some((file, plan))
 }
 
 /// What looking at an executable came to.
@@ -122,19 +152,20 @@ impl Images {
             Err(elf::Error::Not64Bit | elf::Error::WrongMachine(_)) => return Seen::Other,
             Err(e) => return Seen::Unreadable(e.to_string()),
         };
-        match self.plan(&elf) {
-            Ok(Some(plan)) => return Seen::Node(self.add(pid, file, plan)),
-            Ok(None) if !locate::may_need(&elf) => return Seen::Other,
-            Ok(None) => {}
-            Err(e) => return Seen::Unreadable(e.to_string()),
-        }
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let paths = environ
             .split(|b| *b == 0)
             .find_map(|v| v.strip_prefix(b"LD_LIBRARY_PATH="))
             .map(OsStr::from_bytes);
-        for library in locate::libraries(&elf, &exe, &root, paths) {
+        let libc = || c_library(&elf, &exe, &root, paths);
+        match self.plan(&elf) {
+            Ok(Some(plan)) => return Seen::Node(self.add(pid, file, plan, libc())),
+            Ok(None) if !locate::may_need(&elf) => return Seen::Other,
+            Ok(None) => {}
+            Err(e) => return Seen::Unreadable(e.to_string()),
+        }
+        for library in locate::libraries(&elf, &exe, &root, paths, &locate::V8_NAMES) {
             let path = library.image.path().to_owned();
             let (file, id) = match open(&path) {
                 Ok(x) => x,
@@ -145,7 +176,7 @@ impl Images {
             }
             match self.plan(&library.image) {
                 Ok(Some(plan)) => {
-                    let seen = Seen::Node(self.add(pid, file, plan));
+                    let seen = Seen::Node(self.add(pid, file, plan, libc()));
                     self.seen.insert(id, seen.clone());
                     return seen;
                 }
@@ -169,11 +200,19 @@ impl Images {
         Ok(Some(resolved.plan))
     }
 
-    fn add(&mut self, pid: u32, file: File, plan: Plan) -> NodeId {
-        let proof = self.prover.proof(pid, &file, &plan);
+    fn add(&mut self, pid: u32, file: File, mut plan: Plan, libc: Option<(File, Plan)>) -> NodeId {
+        match &libc {
+            Some((_, libc)) => plan.blind.extend(libc.blind.iter().cloned()),
+            None => plan
+                .blind
+                .push((Lane::Window, "its C library was not found".into())),
+        }
+        let targets = Targets::of(&file, &plan, libc.as_ref());
+        let proof = self.prover.proof(pid, &targets, &plan);
         self.nodes.push(NodeImage {
             file,
             plan,
+            libc,
             proof,
             attached: false,
             scoped: 0,
@@ -200,17 +239,12 @@ impl Images {
         }
         if kernel.multi && image.scoped < SCOPED_PROCESSES {
             let _ = kernel.scoped.insert(tgid, 1, 0);
-            let links = attach::attach(kernel, &image.file, &image.plan, Scope::Process(pid))?;
+            let links = image.targets().attach(kernel, Scope::Process(pid))?;
             image.scoped += 1;
             image.attached = true;
             return Ok(Some(links));
         }
-        image.wide = Some(attach::attach(
-            kernel,
-            &image.file,
-            &image.plan,
-            Scope::Everyone,
-        )?);
+        image.wide = Some(image.targets().attach(kernel, Scope::Everyone)?);
         image.attached = true;
         Ok(None)
     }

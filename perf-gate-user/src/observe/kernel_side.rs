@@ -14,7 +14,8 @@ use aya_obj::{
     },
 };
 use perf_gate_ebpf::{
-    AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OPS, Op, OpCount, Proc,
+    AddrKey, Config, Control, GcEvent, HeapKey, Iso, Losses, OPS, Op, OpCount, Proc, Window,
+    WindowKey,
 };
 use std::{
     collections::{HashMap as StdMap, HashSet},
@@ -63,6 +64,8 @@ pub struct KernelSide {
     pub dead_isos: HashMap<MapData, u64, Iso>,
     pub large: HashMap<MapData, AddrKey, u64>,
     pub stores: HashMap<MapData, AddrKey, u64>,
+    pub windows: HashMap<MapData, WindowKey, Window>,
+    pub markers: HashMap<MapData, AddrKey, u64>,
     pub ops: PerCpuArray<MapData, OpCount>,
     pub losses: Array<MapData, Losses>,
     pub control: RingBuf<MapData>,
@@ -158,6 +161,8 @@ impl KernelSide {
             dead_isos: take("DEAD_ISOS")?.try_into()?,
             large: take("LARGE")?.try_into()?,
             stores: take("STORES")?.try_into()?,
+            windows: take("WINDOWS")?.try_into()?,
+            markers: take("MARKERS")?.try_into()?,
             ops: take("OPS_COUNT")?.try_into()?,
             losses: take("LOSSES")?.try_into()?,
             control: take("CONTROL")?.try_into()?,

@@ -12,10 +12,12 @@ mod counters;
 mod detach;
 mod images;
 pub mod kernel_side;
+pub mod marks;
 mod pidfd;
 pub mod proof;
 mod rss;
 mod tree;
+mod windows;
 
 use crate::{
     kernel,
@@ -25,6 +27,7 @@ use crate::{
 use counters::Counters;
 use images::Images;
 use kernel_side::{KernelError, KernelSide};
+use marks::MarkFile;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use perf_gate_ebpf::{Config, GcEvent};
 use std::{
@@ -95,7 +98,13 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
     }
     let mut signals = Signals::new()?;
     let mut reaper = Reaper::new()?;
-    let mut suspended = launch::spawn(&request.launch, inherited)?;
+    let mut to_launch = request.launch;
+    // Without the file, marks are inert and everything else works.
+    let marks = MarkFile::make(to_launch.identity.ids())
+        .inspect_err(|e| log::warn!("windows cannot be marked: no temporary file: {e}"))
+        .ok();
+    to_launch.env.extend(marks.as_ref().map(MarkFile::variable));
+    let mut suspended = launch::spawn(&to_launch, inherited)?;
     let hold = suspended.take_hold();
     if hold.is_none() {
         log::info!("programs cannot be held at their start unseen; they are stopped by a signal");
@@ -128,6 +137,7 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         task_pid_offset,
         stop_at_exec: u32::from(hold.is_none()),
         timeline: 1,
+        nonce: marks.as_ref().map_or(0, |m| m.nonce),
     };
     side.config.set(0, config, 0).map_err(KernelError::from)?;
     side.follow()?;
@@ -167,8 +177,7 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         .map_or(0, |w| w.last.map_or(0, |p| p.born_ns));
     let collected = collect::collect(&tree, &images, &ops, losses, &events, began_ns);
     let run = Run {
-        command: request
-            .launch
+        command: to_launch
             .argv
             .iter()
             .map(|a| a.to_string_lossy().into_owned())
@@ -178,6 +187,7 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         arch: std::env::consts::ARCH.to_owned(),
         wall_ns: request.start.elapsed().as_nanos() as u64,
         processes: collected.processes,
+        windows: collected.windows,
         lanes: collected.lanes,
         doubts: collected.doubts,
         timeline: collected.timeline,

@@ -16,6 +16,7 @@ use super::{
 use crate::model::{self, End};
 use perf_gate_ebpf::{
     AddrKey, CONTROL_EXEC, CONTROL_EXIT, Control, HeapKey, Iso, PROC_EXECED, PROC_REPLACED, Proc,
+    Window, WindowKey,
 };
 use procfs::process::Process as Procfs;
 use std::{
@@ -61,6 +62,7 @@ pub struct Tree {
     /// Counters of the direct child, opened before its exec.
     root_counters: Option<Counters>,
     pub isolates: Isolates,
+    pub windows: Vec<(WindowKey, Window)>,
     /// Processes that forked from the tree and ended without an exec.
     pub forked_only: u64,
     /// New programs are held at their start, not stopped at their exec.
@@ -79,6 +81,7 @@ impl Tree {
             doubts: Vec::new(),
             root_counters,
             isolates: Isolates::new(),
+            windows: Vec::new(),
             forked_only: 0,
             holding,
             coming: Vec::new(),
@@ -308,6 +311,16 @@ impl Tree {
             }
             let _ = kernel.isos.remove(&key);
         }
+        let windows: Vec<_> = kernel
+            .windows
+            .iter()
+            .filter_map(Result::ok)
+            .filter(|(_, w)| only.is_none_or(|id| w.proc_id == id))
+            .collect();
+        for (key, window) in windows {
+            let _ = kernel.windows.remove(&key);
+            self.windows.push((key, window));
+        }
     }
 
     /// Notes how a process ended, as its parent (we) was told.
@@ -392,6 +405,15 @@ fn forget_addresses(kernel: &mut KernelSide, proc_id: u64) {
         .collect();
     for key in large {
         let _ = kernel.large.remove(&key);
+    }
+    let markers: Vec<_> = kernel
+        .markers
+        .keys()
+        .filter_map(Result::ok)
+        .filter(mine)
+        .collect();
+    for key in markers {
+        let _ = kernel.markers.remove(&key);
     }
     let stores: Vec<_> = kernel
         .stores

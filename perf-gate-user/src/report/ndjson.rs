@@ -12,13 +12,13 @@ use super::{
     output::{Output, OutputError},
     schema::{
         BlindLane, CheckLine, GcLine, IsolateLine, KindCounts, LaneLine, OverheadLine, ProcessLine,
-        RunLine, SCHEMA, Unmeasured, VerdictLine,
+        RunLine, SCHEMA, Unmeasured, VerdictLine, WindowLine,
     },
 };
 use crate::{
     judge::Verdict,
     kernel::Check,
-    model::{End, GcEvent, Isolate, Lane, LaneState, Process, Run, Runtime},
+    model::{End, GcEvent, Isolate, Lane, LaneState, Process, Run, Runtime, Window},
 };
 
 const NOT_YET: &str = "not in this version yet";
@@ -91,6 +91,9 @@ impl Record {
                 self.line(&isolate_line(process, isolate));
             }
             self.line(&process_line(process));
+        }
+        for window in &run.windows {
+            self.line(&window_line(run, window));
         }
         for lane in &run.lanes {
             self.line(&lane_line(lane));
@@ -231,7 +234,23 @@ fn isolate_line<'a>(process: &'a Process, i: &'a Isolate) -> IsolateLine<'a> {
     }
     let large = gaps.sees(Lane::Large, &["large_count", "large_bytes"]);
     let pages = gaps.sees(Lane::Pages, &["old_pages", "pages"]);
-    gaps.note(&["allocated_bytes", "allocated"], NOT_YET);
+    let bytes = gaps.sees(
+        Lane::Bytes,
+        &[
+            "allocated_bytes",
+            "allocated",
+            "allocated_at_least",
+            "background_bytes",
+            "breaks",
+        ],
+    );
+    if bytes && i.allocated.is_none() {
+        gaps.note(
+            &["allocated_bytes", "allocated"],
+            "its end was not seen: up to one page a space is missing from allocated_at_least",
+        );
+    }
+    let allocated = i.allocated.as_ref().filter(|_| bytes);
     IsolateLine {
         r#type: "isolate",
         pid: process.pid,
@@ -253,13 +272,63 @@ fn isolate_line<'a>(process: &'a Process, i: &'a Isolate) -> IsolateLine<'a> {
         pause_ns_max: pause.then_some(i.pauses.max_ns),
         pause_ns_p50: i.pauses.p50_ns.filter(|_| pause),
         pause_ns_p99: i.pauses.p99_ns.filter(|_| pause),
-        allocated_bytes: None,
-        allocated: None,
+        allocated_bytes: allocated.map(|a| a.values().sum()),
+        allocated,
+        allocated_at_least: bytes.then(|| i.allocated_at_least.values().sum()),
+        background_bytes: bytes.then_some(i.background_bytes),
+        breaks: bytes.then_some(i.breaks),
         large_count: large.then_some(i.large_count),
         large_bytes: large.then_some(i.large_bytes),
         old_pages: pages.then_some(i.old_pages),
         pages: pages.then_some(&i.pages),
         unmeasured: gaps.unmeasured,
+    }
+}
+
+fn window_line<'a>(run: &Run, w: &'a Window) -> WindowLine<'a> {
+    let lane = |lane| run.lanes.iter().find(|s| s.lane == lane);
+    let doubtful = [Lane::Bytes, Lane::Window]
+        .into_iter()
+        .filter_map(lane)
+        .any(|s| !s.proven);
+    let mut unmeasured = vec![because("rss_delta", NOT_YET)];
+    let why = if !w.closed {
+        Some("the window was never ended")
+    } else if w.breaks != 0 {
+        Some("an allocation area was lost sight of")
+    } else if w.marker_bytes.is_none() {
+        Some("no empty window measured the marker")
+    } else if doubtful {
+        Some("the lane is not proven")
+    } else {
+        None
+    };
+    let bytes = why.is_none();
+    if let Some(why) = why {
+        unmeasured.push(because("bytes", why));
+        unmeasured.push(because("allocated", why));
+    }
+    WindowLine {
+        r#type: "window",
+        pid: w.pid,
+        isolate: w.isolate,
+        id: w.id,
+        scale: w.scale,
+        closed: w.closed,
+        bytes: bytes.then_some(w.bytes),
+        allocated: bytes.then_some(&w.allocated),
+        marker_bytes: w.marker_bytes,
+        large_count: w.large_count,
+        scavenges: w.kinds.scavenges,
+        minor_mark_sweeps: w.kinds.minor_mark_sweeps,
+        mark_compacts: w.kinds.mark_compacts,
+        incremental_starts: w.incremental_starts,
+        external_delta: w.external_delta_bytes,
+        rss_delta: None,
+        pause_ns_total: w.pause_ns_total,
+        wall_ns: w.wall_ns,
+        breaks: w.breaks,
+        unmeasured,
     }
 }
 

@@ -19,6 +19,7 @@ pub fn run() -> Run {
         arch: "x86_64".into(),
         wall_ns: 1_234_567_890,
         processes: vec![shell(4241), node(4242)],
+        windows: Vec::new(),
         lanes: Lane::ALL.into_iter().map(proven).collect(),
         doubts: Vec::new(),
         timeline: vec![GcEvent {
@@ -151,6 +152,10 @@ fn main_isolate() -> Isolate {
         incremental_starts: 1,
         minor_incremental_starts: 0,
         unfinished: 0,
+        allocated: Some(allocated()),
+        allocated_at_least: allocated(),
+        background_bytes: 20_480,
+        breaks: 0,
         pauses: Pauses {
             total_ns: 18_250_000,
             max_ns: 5_120_000,
@@ -164,6 +169,12 @@ fn main_isolate() -> Isolate {
     }
 }
 
+fn allocated() -> BTreeMap<String, u64> {
+    [("new", 12_000_000), ("old", 700_000), ("large", 320_016)]
+        .map(|(space, bytes)| (space.to_owned(), bytes))
+        .into()
+}
+
 fn worker() -> Isolate {
     Isolate {
         index: 1,
@@ -175,6 +186,8 @@ fn worker() -> Isolate {
         },
         reasons: [("allocation failure".to_owned(), 3)].into(),
         scavenge_reasons: [("allocation failure".to_owned(), 3)].into(),
+        allocated: Some([("new".to_owned(), 8_000)].into()),
+        allocated_at_least: [("new".to_owned(), 8_000)].into(),
         pauses: Pauses {
             total_ns: 900_000,
             max_ns: 400_000,

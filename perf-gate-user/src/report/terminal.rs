@@ -6,6 +6,7 @@
 
 mod process;
 mod tail;
+mod windows;
 
 use std::io::{self, Write};
 
@@ -51,6 +52,7 @@ impl Report for Terminal {
         if v8.len() > 1 {
             sum(&mut page, &v8)?;
         }
+        windows::block(&mut page, run)?;
         tail::others(&mut page, run)?;
         tail::lanes(&mut page, run, self.verbose)?;
         tail::overhead(&mut page, run)?;

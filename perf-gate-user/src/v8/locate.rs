@@ -21,7 +21,9 @@ use std::{
 };
 
 /// Libraries that may hold V8 or node's allocator.
-const NAMES: [&str; 2] = ["libnode", "libv8"];
+/// The C library: glibc's and musl's.
+pub const C_NAMES: [&str; 2] = ["libc.so.6", "libc.musl-"];
+pub const V8_NAMES: [&str; 2] = ["libnode", "libv8"];
 /// Where glibc, Debian's glibc and musl look in the end.
 const DEFAULTS: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
@@ -48,7 +50,10 @@ pub struct Library {
 /// Whether the file asks for a library that may hold V8.
 #[must_use]
 pub fn may_need(image: &Image) -> bool {
-    image.needed().iter().any(|name| is_candidate(name))
+    image
+        .needed()
+        .iter()
+        .any(|name| is_candidate(name, &V8_NAMES))
 }
 
 /// The libraries named libnode* and libv8* that `program` will load, also those that they load.
@@ -61,11 +66,16 @@ pub fn libraries(
     exe: &Path,
     root: &Path,
     library_path: Option<&OsStr>,
+    names: &[&str],
 ) -> Vec<Library> {
     let mut found: Vec<Library> = Vec::new();
     let mut waiting: VecDeque<(String, Vec<PathBuf>)> = VecDeque::new();
     let ask = |waiting: &mut VecDeque<_>, image: &Image, at: &Path| {
-        for name in image.needed().iter().filter(|name| is_candidate(name)) {
+        for name in image
+            .needed()
+            .iter()
+            .filter(|name| is_candidate(name, names))
+        {
             waiting.push_back((name.clone(), folders(image, at, library_path)));
         }
     };
@@ -88,10 +98,10 @@ pub fn libraries(
     found
 }
 
-fn is_candidate(name: &str) -> bool {
+fn is_candidate(name: &str, names: &[&str]) -> bool {
     // With a slash the linker takes the name as a path; only plain names are searched for.
     let base = name.rsplit('/').next().unwrap_or(name);
-    NAMES.iter().any(|prefix| base.starts_with(prefix)) && base.contains(".so")
+    names.iter().any(|prefix| base.starts_with(prefix)) && base.contains(".so")
 }
 
 /// Folders searched before the linker's cache, in order.

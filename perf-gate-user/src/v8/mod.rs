@@ -7,6 +7,7 @@
 //! is never run for it.
 
 pub mod cache;
+pub mod labs;
 pub mod locate;
 pub mod plan;
 pub mod reasons;

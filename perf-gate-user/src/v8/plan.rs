@@ -9,7 +9,8 @@
 
 use super::{
     Version,
-    table::{MEASURED, ROWS, Row},
+    labs::LIBC_ROWS,
+    table::{MEASURED, Name, Row, rows},
     version,
 };
 use crate::{
@@ -72,7 +73,7 @@ impl Plan {
     pub fn resolve(image: &Image) -> Result<Option<Self>> {
         let mut wanted: Vec<&str> = Vec::from(version::NUMBERS);
         wanted.extend(MARKERS);
-        for name in ROWS.iter().flat_map(|row| row.names) {
+        for name in rows().flat_map(|row| row.names) {
             if !wanted.contains(&name.mangled) {
                 wanted.push(name.mangled);
             }
@@ -91,18 +92,55 @@ impl Plan {
             doubts: Vec::new(),
             source: image.path().to_owned(),
         };
+        let missing = plan.add_rows(image, rows(), &wanted, &found, v8)?;
+        plan.say_missing(image, v8, &missing);
+        plan.say_unmeasured(v8);
+        Ok(Some(plan))
+    }
+
+    /// The points in a C library.
+    pub fn resolve_libc(image: &Image) -> Result<Self> {
+        let wanted: Vec<&str> = LIBC_ROWS
+            .iter()
+            .flat_map(|row| row.names)
+            .map(|name| name.mangled)
+            .collect();
+        let found = image.find_symbols(&wanted)?;
+        let mut plan = Self {
+            node_version: None,
+            v8_version: None,
+            build_id: image.build_id().unwrap_or_default().to_owned(),
+            points: Vec::new(),
+            blind: Vec::new(),
+            doubts: Vec::new(),
+            source: image.path().to_owned(),
+        };
+        for (lane, function) in plan.add_rows(image, LIBC_ROWS.iter(), &wanted, &found, None)? {
+            let why = format!("the C library {} has no {function}", image.path().display());
+            doubt(&mut plan.blind, lane, &why);
+        }
+        Ok(plan)
+    }
+
+    /// Adds the points of all rows; returns the required ones that are missing.
+    fn add_rows(
+        &mut self,
+        image: &Image,
+        rows: impl Iterator<Item = &'static Row>,
+        wanted: &[&str],
+        found: &[Symbol],
+        v8: Option<Version>,
+    ) -> Result<Vec<(Lane, &'static str)>> {
         let mut missing = Vec::new();
-        for row in ROWS {
-            let probed = plan.add_row(image, row, &wanted, &found, v8)?;
+        for row in rows {
+            let probed = self.add_row(image, row, wanted, found, v8)?;
             if !probed && row.is_required(v8) {
                 missing.push((row.lane, row.function));
             }
         }
-        plan.say_missing(image, v8, &missing);
-        plan.say_unmeasured(v8);
-        plan.points.sort_by_key(|p| (p.offset, p.kind, p.cookie));
-        plan.points.dedup_by_key(|p| (p.offset, p.kind, p.cookie));
-        Ok(Some(plan))
+        self.points.sort_by_key(|p| (p.offset, p.kind, p.cookie));
+        self.points.dedup_by_key(|p| (p.offset, p.kind, p.cookie));
+        Ok(missing)
     }
 
     #[must_use]
@@ -151,26 +189,20 @@ impl Plan {
                         ),
                     );
                 }
-                self.add_points(image, row, symbol, name.slots)?;
+                self.add_points(image, row, symbol, name)?;
             }
             return Ok(true);
         }
         Ok(false)
     }
 
-    fn add_points(
-        &mut self,
-        image: &Image,
-        row: &Row,
-        symbol: &Symbol,
-        slots: [u8; 3],
-    ) -> Result<()> {
+    fn add_points(&mut self, image: &Image, row: &Row, symbol: &Symbol, name: &Name) -> Result<()> {
         let size = match usize::try_from(symbol.size) {
             Ok(0) | Err(_) => WINDOW,
             Ok(size) => size.min(WINDOW),
         };
         let code = image.code(symbol.offset, size)?;
-        let sites = entry_site(&code, &slots).and_then(|entry| {
+        let sites = entry_site(&code, &name.slots).and_then(|entry| {
             let ret = row.ret.then(|| return_site(&code)).transpose()?;
             Ok((entry, ret))
         });
@@ -193,7 +225,7 @@ impl Plan {
                 lane: row.lane,
                 kind,
                 offset,
-                cookie: Cookie::new(row.op, slots).0,
+                cookie: Cookie::new(row.op, name.slots, name.immediate).0,
                 symbol: symbol.name.clone(),
                 slow: site.slow,
                 code,

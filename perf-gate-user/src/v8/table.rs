@@ -9,7 +9,7 @@
 //! 18), `GarbageCollectionEpilogue` (its argument is dead on clang builds), the `ArrayBufferSweeper`
 //! counters (inlined everywhere).
 
-use super::Version;
+use super::{Version, labs};
 use crate::model::Lane;
 use perf_gate_ebpf::{NO_ARG, Op};
 
@@ -24,8 +24,10 @@ const ALL: Majors = (0, u32::MAX);
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
     pub mangled: &'static str,
-    /// Argument slots of the operands a0, a1, a2 of the row's [`Op`].
-    pub slots: [u8; 3],
+    /// Argument slots of the operands a0 to a3 of the row's [`Op`].
+    pub slots: [u8; 4],
+    /// What the [`Op`] documents as its immediate.
+    pub immediate: u8,
     /// Majors for which this entry holds, where the name itself does not tell.
     pub majors: Majors,
 }
@@ -47,7 +49,8 @@ pub struct Row {
 const fn name(mangled: &'static str, slots: [u8; 3]) -> Name {
     Name {
         mangled,
-        slots,
+        slots: [slots[0], slots[1], slots[2], NO],
+        immediate: 0,
         majors: ALL,
     }
 }
@@ -297,12 +300,14 @@ pub const ROWS: &[Row] = &[
         names: &[
             Name {
                 mangled: "_ZN2v88internal12BackingStore21GrowWasmMemoryInPlaceEPNS0_7IsolateEmm",
-                slots: [RDI, RDX, FLAG_IN_RAX],
+                slots: [RDI, RDX, FLAG_IN_RAX, NO],
+                immediate: 0,
                 majors: (0, 11),
             },
             Name {
                 mangled: "_ZN2v88internal12BackingStore21GrowWasmMemoryInPlaceEPNS0_7IsolateEmm",
-                slots: [RDI, RDX, NO],
+                slots: [RDI, RDX, NO, NO],
+                immediate: 0,
                 majors: (12, u32::MAX),
             },
         ],
@@ -398,6 +403,11 @@ pub const ROWS: &[Row] = &[
     },
 ];
 
+/// All rows that are looked for in the file that holds V8.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().chain(labs::ROWS)
+}
+
 impl Row {
     /// Whether the lane is blind without this row. An unknown version does not miss what only some
     /// versions have.
@@ -425,7 +435,7 @@ fn holds((from, to): Majors, version: Option<Version>) -> bool {
 pub fn fingerprint() -> String {
     use sha2::{Digest, Sha256};
     let mut hash = Sha256::new();
-    for row in ROWS {
+    for row in rows().chain(labs::LIBC_ROWS) {
         hash.update([row.op as u8, row.lane as u8, u8::from(row.ret)]);
         hash.update(format!("{:?}{:?}", row.required, row.names));
     }
@@ -440,29 +450,33 @@ pub fn fingerprint() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROWS, fingerprint};
+    use super::{fingerprint, labs, rows};
     use crate::model::Lane;
     use perf_gate_ebpf::Op;
     use std::collections::BTreeSet;
 
+    fn all() -> impl Iterator<Item = &'static super::Row> {
+        rows().chain(labs::LIBC_ROWS)
+    }
+
     #[test]
     fn every_op_has_a_row_in_its_lane() {
         for op in Op::ALL {
-            assert!(ROWS.iter().any(|r| r.op == op), "{op:?} has no row");
+            assert!(all().any(|r| r.op == op), "{op:?} has no row");
         }
-        for row in ROWS {
+        for row in all() {
             assert!(row.lane.ops().contains(&row.op), "{}", row.function);
             assert!(!row.names.is_empty() && !row.doc.is_empty());
         }
         for lane in Lane::ALL {
-            assert!(ROWS.iter().any(|r| r.lane == lane), "{lane:?} has no row");
+            assert!(all().any(|r| r.lane == lane), "{lane:?} has no row");
         }
     }
 
     #[test]
     fn no_name_is_in_two_rows() {
         let mut seen = BTreeSet::new();
-        for row in ROWS {
+        for row in all() {
             let own: BTreeSet<_> = row.names.iter().map(|n| n.mangled).collect();
             for name in own {
                 assert!(seen.insert(name), "{name} twice");

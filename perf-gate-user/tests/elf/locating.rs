@@ -29,7 +29,7 @@ fn put(root: &Path, path: &str, bytes: &[u8]) {
 fn found(root: &Path, library_path: Option<&str>) -> Vec<PathBuf> {
     let exe = Path::new("/usr/bin/node");
     let library_path = library_path.map(std::ffi::OsStr::new);
-    locate::libraries(&program(), exe, root, library_path)
+    locate::libraries(&program(), exe, root, library_path, &locate::V8_NAMES)
         .into_iter()
         .map(|l| l.path)
         .collect()

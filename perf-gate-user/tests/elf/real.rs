@@ -45,7 +45,13 @@ fn v8_of(path: &Path) -> Option<Image> {
         return Some(image);
     }
     let lib = path.parent()?.parent()?.join("lib");
-    let found = locate::libraries(&image, path, Path::new("/"), Some(lib.as_os_str()));
+    let found = locate::libraries(
+        &image,
+        path,
+        Path::new("/"),
+        Some(lib.as_os_str()),
+        &locate::V8_NAMES,
+    );
     found.into_iter().next().map(|l| l.image)
 }
 

@@ -19,6 +19,13 @@ const feature = (make) => {
 };
 let kept = [];
 
+// Windows are marked by the times of a file; see js/mark.mjs.
+const [, path, nonce] = /^(.*):(\d+)$/.exec(process.env.PERF_GATE_MARK);
+const marker = fs.openSync(path, 'r+');
+fs.futimesSync(marker, 2, Number(nonce));
+const begin = (id, scale) => fs.futimesSync(marker, id << 2, scale);
+const end = () => fs.futimesSync(marker, 1, 0);
+
 did('start');
 for (let i = 0; i < 3; i++) gc({ type: 'minor' });
 did('minor', 3);
@@ -30,6 +37,25 @@ did('major', 2);
 let sink;
 for (let i = 0; i < 600000; i++) sink = { a: i, b: i, c: i, d: i };
 did('young');
+
+// A substring of 13 characters or more is a SlicedString: map, hash and length, parent, offset, 32 bytes
+// from one builtin, which no compiler takes apart.
+const text = 'abcdefghijklmnopqrstuvwxyz'.repeat(4);
+const ring = new Array(16).fill('');
+function slices(n) {
+  for (let i = 0; i < n; i++) ring[i & 15] = text.substring(i & 31, 80);
+}
+for (let round = 0; round < 8; round++) {
+  begin(0, 0);
+  end();
+  begin(1, 1000);
+  slices(1000);
+  end();
+  begin(2, 8000);
+  slices(8000);
+  end();
+}
+did('windows', 24, 7000 * 32);
 
 let sum = 0;
 for (let i = 0; i < 5; i++) {

@@ -10,12 +10,13 @@ mod run;
 mod store;
 mod truth;
 
+use super::attach::Targets;
 use crate::{
     model::Lane,
     target::{Identity, Inherited},
     v8::plan::Plan,
 };
-use std::{collections::BTreeMap, fs::File, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 /// What a control found about the lanes of one binary. A lane that is not listed has no proof.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,8 +61,9 @@ impl Prover {
         }
     }
 
-    /// The proof of the binary that the stopped process `pid` runs; `file` is where V8 sits in it.
-    pub fn proof(&mut self, pid: u32, file: &File, plan: &Plan) -> Proof {
+    /// The proof of the binary that the stopped process `pid` runs; `targets` is where
+    /// its probes go.
+    pub fn proof(&mut self, pid: u32, targets: &Targets<'_>, plan: &Plan) -> Proof {
         let key = store::key(plan);
         if self.mode != Mode::Always
             && let (Some(dir), Some(key)) = (&self.dir, &key)
@@ -73,7 +75,7 @@ impl Prover {
             return all(plan, "no proof at hand, and --no-prove forbids the control");
         }
         log::info!("proving the probes of {}", plan.source.display());
-        let proof = match run::control(pid, file, plan, &self.identity, &self.inherited) {
+        let proof = match run::control(pid, targets, plan, &self.identity, &self.inherited) {
             Ok(outcomes) => fold(plan, outcomes),
             Err(why) => all(plan, &format!("the control could not run: {why}")),
         };

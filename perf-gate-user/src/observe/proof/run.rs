@@ -6,9 +6,10 @@ use super::truth::{self, Outcome, Snapshot};
 use crate::{
     kernel,
     observe::{
-        attach,
+        attach::{Links, Targets},
         bpf::Scope,
         kernel_side::{self, KernelSide},
+        marks::MarkFile,
         pidfd,
     },
     target::{Identity, Inherited, Launch, launch},
@@ -47,7 +48,7 @@ const MINOR_MS_SINCE: u32 = 12;
 /// A sentence, when it did not run to its end.
 pub fn control(
     pid: u32,
-    file: &File,
+    targets: &Targets<'_>,
     plan: &Plan,
     identity: &Identity,
     inherited: &Inherited,
@@ -63,7 +64,7 @@ pub fn control(
     };
     for minor in [None, Some(minor_flag)] {
         let mut conversation =
-            Conversation::begin(&mut side, &exe, minor, file, plan, identity, inherited)?;
+            Conversation::begin(&mut side, &exe, minor, targets, identity, inherited)?;
         outcomes.extend(conversation.hold(plan)?);
     }
     Ok(outcomes)
@@ -92,7 +93,8 @@ struct Conversation<'a> {
     from: File,
     minor_kind: usize,
     deadline: Instant,
-    _links: attach::Links,
+    _links: Links,
+    _marks: MarkFile,
 }
 
 impl<'a> Conversation<'a> {
@@ -100,8 +102,7 @@ impl<'a> Conversation<'a> {
         side: &'a mut KernelSide,
         exe: &std::path::Path,
         minor: Option<&str>,
-        file: &File,
-        plan: &Plan,
+        targets: &Targets<'_>,
         identity: &Identity,
         inherited: &Inherited,
     ) -> Result<Self, String> {
@@ -117,10 +118,12 @@ impl<'a> Conversation<'a> {
         argv.extend(minor.map(Into::into));
         argv.extend(["-e".into(), SCRIPT.into()]);
         argv.extend(minor.map(|_| "minor-only".into()));
+        let marks =
+            MarkFile::make(identity.ids()).map_err(|e| format!("no temporary file: {e}"))?;
         let launch = Launch {
             argv,
             identity: identity.clone(),
-            env: vec![("NODE_OPTIONS".into(), "".into())],
+            env: vec![("NODE_OPTIONS".into(), "".into()), marks.variable()],
             stdio: Some(Arc::new([stdin, stdout, stderr])),
             ..Launch::default()
         };
@@ -135,6 +138,7 @@ impl<'a> Conversation<'a> {
             task_pid_offset: kernel::btf::task_pid_offset().unwrap_or(0),
             stop_at_exec: 1,
             timeline: 0,
+            nonce: marks.nonce,
         };
         side.config
             .set(0, config, 0)
@@ -156,7 +160,8 @@ impl<'a> Conversation<'a> {
                 SCAVENGE
             },
             deadline: Instant::now() + PATIENCE,
-            _links: attach::Links::default(),
+            _links: Links::default(),
+            _marks: marks,
         };
         let exec = conversation.await_exec()?;
         conversation.tgid = exec.tgid;
@@ -166,8 +171,9 @@ impl<'a> Conversation<'a> {
         } else {
             Scope::Everyone
         };
-        conversation._links =
-            attach::attach(conversation.side, file, plan, scope).map_err(|e| e.to_string())?;
+        conversation._links = targets
+            .attach(conversation.side, scope)
+            .map_err(|e| e.to_string())?;
         if exec.stopped != 0 {
             pidfd::kill(conversation.child.pid(), libc::SIGCONT)
                 .map_err(|e| format!("cannot continue it: {e}"))?;
@@ -258,7 +264,19 @@ impl<'a> Conversation<'a> {
             .filter(|iso| iso.proc_id == self.proc_id)
             .collect();
         isos.sort_by_key(|iso| iso.seq);
-        Ok(Snapshot { proc, isos })
+        let windows = self
+            .side
+            .windows
+            .iter()
+            .filter_map(Result::ok)
+            .map(|(_, w)| w)
+            .filter(|w| w.proc_id == self.proc_id)
+            .collect();
+        Ok(Snapshot {
+            proc,
+            isos,
+            windows,
+        })
     }
 }
 

@@ -2,7 +2,7 @@
 //! the step announced go in, a verdict for its lanes comes out.
 
 use crate::model::Lane;
-use perf_gate_ebpf::{Iso, MARK_COMPACT, MINOR_MARK_SWEEP, Proc, SCAVENGE};
+use perf_gate_ebpf::{Iso, MARK_COMPACT, MINOR_MARK_SWEEP, Proc, SCAVENGE, Window};
 
 /// V8's `GarbageCollectionReason::kTesting`, which `gc()` gives.
 const REASON_TESTING: usize = 21;
@@ -15,11 +15,22 @@ pub struct Snapshot {
     pub proc: Proc,
     /// In order of birth; the first is the main isolate.
     pub isos: Vec<Iso>,
+    pub windows: Vec<Window>,
 }
 
 impl Snapshot {
     fn main(&self) -> Option<&Iso> {
         self.isos.first()
+    }
+
+    /// The least that windows of this id read. Tiering up adds to some of them.
+    fn least(&self, id: u64) -> u64 {
+        self.windows
+            .iter()
+            .filter(|w| w.id == id && w.closed != 0)
+            .map(|w| w.figures.spaces.iter().sum::<u64>() + w.figures.large_bytes)
+            .min()
+            .unwrap_or(0)
     }
 }
 
@@ -112,6 +123,21 @@ pub fn judge(
                 - b.reasons[SCAVENGE][REASON_ALLOCATION_FAILURE],
             1,
         )],
+        "windows" => {
+            let closed = after.windows.iter().filter(|w| w.closed != 0).count();
+            let slope = after.least(2).saturating_sub(after.least(1));
+            vec![
+                expect(Lane::Window, "closed windows", closed as u64, n),
+                expect(Lane::Window, "markers out of order", a.bad_markers, 0),
+                expect(
+                    Lane::Bytes,
+                    "bytes of 7000 substrings",
+                    slope,
+                    truth.get(1).copied().unwrap_or(0),
+                ),
+                expect(Lane::Bytes, "breaks of allocation areas", a.set.breaks, 0),
+            ]
+        }
         "buffers" => vec![expect(
             Lane::External,
             "bytes of array buffers allocated",

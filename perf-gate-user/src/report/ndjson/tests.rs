@@ -60,7 +60,7 @@ fn a_sound_run() {
     let lines = written(&sample::run(), &pass());
     let types: Vec<_> = lines.iter().map(|l| l["type"].as_str().unwrap()).collect();
     let mut expected = vec!["run", "gc", "process", "isolate", "isolate", "process"];
-    expected.extend(["lane"; 9]);
+    expected.extend(["lane"; Lane::ALL.len()]);
     expected.extend(["overhead", "verdict"]);
     assert_eq!(types, expected);
     lines.iter().for_each(check_nulls);
@@ -89,7 +89,8 @@ fn a_sound_run() {
     );
     assert_eq!(main["reasons"]["allocation failure"], 12);
     assert_eq!(main["forced"]["mark_compacts"], 1);
-    assert!(main["allocated_bytes"].is_null());
+    assert_eq!(main["allocated_bytes"], 13_020_016);
+    assert_eq!(main["allocated"]["large"], 320_016);
     let node = of_type(&lines, "process")[1];
     assert_eq!(
         (&node["exit_code"], &node["signal"]),

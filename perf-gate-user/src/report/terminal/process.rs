@@ -72,6 +72,7 @@ pub fn block(page: &mut Page, p: &Process) -> io::Result<()> {
         }
     }
     reasons(page, p)?;
+    allocated(page, p)?;
     external(page, p)?;
     rss(page, p)?;
     counters(page, p)?;
@@ -80,6 +81,55 @@ pub fn block(page: &mut Page, p: &Process) -> io::Result<()> {
         page.labelled(WARN, "blind", vec![piece])?;
     }
     Ok(())
+}
+
+/// Bytes are what people compare: exact figures, the largest spaces first.
+fn allocated(page: &mut Page, p: &Process) -> io::Result<()> {
+    const SHOWN: usize = 8;
+    if p.blind_in(Lane::Bytes).is_some() || p.isolates.is_empty() {
+        return Ok(());
+    }
+    let mut pieces = Vec::new();
+    for i in p.isolates.iter().take(SHOWN) {
+        let who = match i.index {
+            0 => "main".to_owned(),
+            n => format!("worker {n}"),
+        };
+        let total: u64 = i.allocated_at_least.values().sum();
+        let bound = if i.allocated.is_some() {
+            ""
+        } else {
+            "at least "
+        };
+        let mut spaces: Vec<_> = i
+            .allocated_at_least
+            .iter()
+            .filter(|(_, b)| **b != 0)
+            .collect();
+        spaces.sort_by_key(|(name, bytes)| (std::cmp::Reverse(**bytes), (*name).clone()));
+        let spaces: Vec<_> = spaces
+            .into_iter()
+            .map(|(name, bytes)| format!("{name} {}", size(*bytes)))
+            .collect();
+        pieces.push(format!(
+            "{who} {bound}{} B ({})",
+            count(total),
+            spaces.join(", ")
+        ));
+    }
+    if p.isolates.len() > SHOWN {
+        let total: u64 = p
+            .isolates
+            .iter()
+            .flat_map(|i| i.allocated_at_least.values())
+            .sum();
+        pieces.push(format!("all {} B", count(total)));
+    }
+    let background: u64 = p.isolates.iter().map(|i| i.background_bytes).sum();
+    if background != 0 {
+        pieces.push(format!("background threads {}", size(background)));
+    }
+    page.labelled(Style::new(), "allocated", pieces)
 }
 
 pub fn sum_table(page: &mut Page, processes: &[&Process]) -> io::Result<()> {

@@ -99,7 +99,8 @@ fn hundreds_of_processes_stay_readable() {
         run.processes.push(sample::shell(20_000 + n));
     }
     let found = shown(&run, &pass(), 150);
-    assert!(found.lines().count() < 130, "{found}");
+    // Fourteen lines a block at the most.
+    assert!(found.lines().count() < 145, "{found}");
     assert!(
         found.contains("all 500 processes with V8 (the 490 lightest are not shown"),
         "{found}"

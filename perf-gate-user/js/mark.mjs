@@ -1,0 +1,80 @@
+// Windows: `mark.begin(id, scale)` ... `mark.end()` around the code to measure. perf-gate, which runs
+// the program, reads all of this isolate's allocation figures at both calls. Works in worker threads
+// and in child processes; windows do not nest. Without perf-gate around it the calls do nothing.
+//
+// A marker is one `utimensat` system call on a file of perf-gate's, 0.5-1.5 us. It allocates nothing
+// (56 bytes on Node 18, measured by empty windows here and removed from every figure).
+import { openSync, futimesSync } from 'node:fs';
+
+const BEGIN = 0;
+const END = 1;
+const HELLO = 2;
+// Ids and scales must be small integers, or passing them would allocate.
+const MAX_ID = 2 ** 28 - 1;
+const MAX_SCALE = 2 ** 31 - 1;
+const CALIBRATIONS = 8;
+
+const HOW = 'run it as: sudo perf-gate watch -- node FILE';
+
+function connect() {
+  const variable = process.env.PERF_GATE_MARK;
+  if (variable === undefined) return -1;
+  const colon = variable.lastIndexOf(':');
+  let fd;
+  try {
+    fd = openSync(variable.slice(0, colon), 'r+');
+  } catch {
+    return -1;
+  }
+  futimesSync(fd, HELLO, Number(variable.slice(colon + 1)));
+  return fd;
+}
+
+const fd = connect();
+let open = false;
+
+function begin(id, scale) {
+  if (open) throw new Error(`perf-gate: mark.begin(${id}): the window before it is still open; call mark.end() first`);
+  open = true;
+  futimesSync(fd, (id << 2) | BEGIN, scale);
+}
+
+function end() {
+  if (!open) throw new Error('perf-gate: mark.end(): no window is open; call mark.begin(id, scale) first');
+  open = false;
+  futimesSync(fd, END, 0);
+}
+
+function check(name, value, least, most) {
+  if (!Number.isInteger(value) || value < least || value > most) {
+    throw new RangeError(`perf-gate: mark.begin: ${name} must be an integer from ${least} to ${most} (got ${String(value)})`);
+  }
+}
+
+/** Whether perf-gate is there to see the marks. */
+export const active = fd !== -1;
+
+export const mark = active
+  ? {
+      begin(id, scale = 1) {
+        check('id', id, 1, MAX_ID);
+        check('scale', scale, 0, MAX_SCALE);
+        begin(id, scale);
+      },
+      end,
+    }
+  : { begin() {}, end() {} };
+
+/** Throws, with what to do about it, unless perf-gate is there to see the marks. */
+export function requireMark() {
+  if (!active) throw new Error(`perf-gate: nothing measures this program; ${HOW}`);
+  return mark;
+}
+
+if (active) {
+  // Windows with nothing in them: the first calls warm the path, the least of them is the marker's cost.
+  for (let i = 0; i < CALIBRATIONS; i++) {
+    begin(0, 0);
+    end();
+  }
+}
