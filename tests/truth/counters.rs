@@ -53,8 +53,12 @@ fn parent() {
     fs::write(result, figures.to_string()).expect("the figures can be written");
 }
 
-/// `usage` has the names of `process.resourceUsage()`.
-fn compare(process: &Value, usage: &Value) {
+/// What the end of a process of this size takes, on a machine that is busy: page faults, context switches,
+/// nanoseconds.
+const END: [f64; 3] = [100.0, 100.0, 50e6];
+
+/// `usage` has the names of `process.resourceUsage()`; `rest` is what may have come after it was asked for.
+fn compare(process: &Value, usage: &Value, rest: [f64; 3]) {
     let sum = |names: [&str; 2]| -> f64 {
         let figures = names.map(|n| {
             usage[n]
@@ -63,7 +67,7 @@ fn compare(process: &Value, usage: &Value) {
         });
         figures.iter().sum()
     };
-    for (field, expected) in [
+    for ((field, expected), rest) in [
         ("page_faults", sum(["minorPageFault", "majorPageFault"])),
         (
             "context_switches",
@@ -73,12 +77,15 @@ fn compare(process: &Value, usage: &Value) {
             "task_clock_ns",
             sum(["userCPUTime", "systemCPUTime"]) * 1000.0,
         ),
-    ] {
+    ]
+    .into_iter()
+    .zip(rest)
+    {
         let found = process[field]
             .as_f64()
             .unwrap_or_else(|| panic!("{field} of {process}"));
         assert!(
-            (found - expected).abs() <= expected * 0.01,
+            (expected * 0.99..=expected * 1.01 + rest).contains(&found),
             "{field}: {found}, rusage says {expected}, {:+.2} %",
             (found / expected - 1.0) * 100.0
         );
@@ -105,13 +112,14 @@ fn as_a_child(node: &Node) {
         .expect_code(0);
     let usage = fs::read(&result).expect("the parent tells");
     let usage = serde_json::from_slice(&usage).expect("it tells in JSON");
-    compare(seen.node(), &usage);
+    compare(seen.node(), &usage, [0.0; 3]);
 }
 
+/// Nobody but perf-gate can wait for it, so it has to tell its own rusage, in which its end is missing.
 fn as_the_command(node: &Node) {
     let script = fixture("oracle/busy.cjs");
     let command = [node.path.as_os_str(), script.as_os_str(), "kill".as_ref()];
     let seen = Watch::new().run(command).expect_code(128 + 9);
     let usage = serde_json::from_str(&seen.stdout).expect("the program tells in JSON");
-    compare(seen.node(), &usage);
+    compare(seen.node(), &usage, END);
 }

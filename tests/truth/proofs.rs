@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 on_each_node!(all_lanes);
 
-const LANES: [&str; 9] = [
+const LANES: [&str; 11] = [
     "isolate",
     "gc",
     "pause",
@@ -18,6 +18,8 @@ const LANES: [&str; 9] = [
     "store",
     "large",
     "pages",
+    "bytes",
+    "window",
 ];
 const PROGRAM: [&str; 2] = [
     "-e",
