@@ -7,6 +7,7 @@ use crate::{
     maps::{Hit, TIMELINE, lose, now_ns},
     regs::Args,
 };
+use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
 use perf_gate_ebpf::{FLAG_FORCED, GcEvent, HIST, Iso, KINDS, REASONS, hist_bucket};
 
 #[inline(always)]
@@ -139,7 +140,8 @@ unsafe fn timeline(
         flags,
         tgid: (hit.pid_tgid >> 32) as u32,
     });
-    slot.submit(0);
+    // Waking the supervisor here would put it, and a context switch, into the pause being measured.
+    slot.submit(u64::from(BPF_RB_NO_WAKEUP));
 }
 
 #[inline(always)]

@@ -102,6 +102,24 @@ impl Counters {
     }
 }
 
+/// CPU time of a whole process since its fork, dead threads included, up to now; also of one that has
+/// ended and was not reaped. perf's task clock leaves out 3 to 5 us of every switch, this does not.
+#[must_use]
+pub fn cpu_time_ns(pid: u32) -> Option<u64> {
+    /// `CPUCLOCK_SCHED` (include/linux/posix-timers_types.h).
+    const SCHED: libc::clockid_t = 2;
+    let clock = (!(pid as libc::clockid_t) << 3) | SCHED;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to our own memory.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return None;
+    }
+    Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
 fn explain(e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {

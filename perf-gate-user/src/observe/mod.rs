@@ -308,7 +308,13 @@ impl Loop<'_> {
     }
 
     fn reap(&mut self, child: &launch::Running) {
-        for r in self.reaper.reap() {
+        while let Some(pid) = self.reaper.peek() {
+            // What the kernel side says of its end came before; it is to be settled while the process
+            // can still be asked for its clock.
+            self.drain();
+            let Some(r) = self.reaper.take(pid) else {
+                break;
+            };
             if r.pid == child.pid() {
                 self.root_end = Some(r.end);
             }

@@ -6,7 +6,7 @@
 use super::{
     attach::Links,
     collect::{Isolates, file_isolate},
-    counters::Counters,
+    counters::{Counters, cpu_time_ns},
     detach::Detacher,
     images::{Images, NodeId},
     kernel_side::{KernelSide, pid_namespace},
@@ -15,8 +15,8 @@ use super::{
 };
 use crate::model::{self, End};
 use perf_gate_ebpf::{
-    AddrKey, CONTROL_EXEC, CONTROL_EXIT, Control, HeapKey, Iso, PROC_EXECED, PROC_REPLACED, Proc,
-    Window, WindowKey,
+    AddrKey, CONTROL_EXEC, CONTROL_EXIT, Control, HeapKey, Iso, PROC_EXECED, Proc, Window,
+    WindowKey,
 };
 use procfs::process::Process as Procfs;
 use std::{
@@ -273,11 +273,16 @@ impl Tree {
             w.end = End::Unknown;
         }
         if let Ok(last) = kernel.dead_procs.get(&w.proc_id, 0) {
-            debug_assert!(end != End::Replaced || last.flags & PROC_REPLACED != 0);
             w.last = Some(last);
             let _ = kernel.dead_procs.remove(&w.proc_id);
         }
         w.counted = w.counters.take().map(|mut c| c.read());
+        if end != End::Replaced
+            && let (Some(counted), Some(ns)) = (&mut w.counted, cpu_time_ns(w.pid))
+            && counted.task_clock_ns.is_some()
+        {
+            counted.task_clock_ns = Some(ns);
+        }
         let _ = kernel.scoped.remove(&w.tgid);
         self.detacher.take(w.links.take());
         if w.node.is_some() {
@@ -289,16 +294,7 @@ impl Tree {
 
     /// Moves isolates out of the kernel's maps: those that ended, and those of one process, or all.
     fn harvest(&mut self, kernel: &mut KernelSide, only: Option<u64>) {
-        let ended: Vec<Iso> = kernel
-            .dead_isos
-            .iter()
-            .filter_map(Result::ok)
-            .map(|(_, iso)| iso)
-            .collect();
-        for iso in ended {
-            let _ = kernel.dead_isos.remove(&iso.seq);
-            file_isolate(&mut self.isolates, iso);
-        }
+        self.harvest_ended(kernel);
         let keys: Vec<HeapKey> = kernel
             .isos
             .keys()
@@ -323,22 +319,44 @@ impl Tree {
         }
     }
 
+    /// Moves isolates that ended, so that a program of many short workers does not fill their map.
+    fn harvest_ended(&mut self, kernel: &mut KernelSide) {
+        let ended: Vec<Iso> = kernel
+            .dead_isos
+            .iter()
+            .filter_map(Result::ok)
+            .map(|(_, iso)| iso)
+            .collect();
+        for iso in ended {
+            let _ = kernel.dead_isos.remove(&iso.seq);
+            file_isolate(&mut self.isolates, iso);
+        }
+    }
+
     /// Notes how a process ended, as its parent (we) was told.
     pub fn on_reaped(&mut self, pid: u32, end: End, peak_rss_bytes: u64) {
-        if let Some(w) = self
+        let found = self
             .all
-            .iter_mut()
-            .rev()
-            .find(|w| w.pid == pid && w.end != End::Replaced)
-        {
-            w.end = end;
+            .iter()
+            .rposition(|w| w.pid == pid && w.end != End::Replaced);
+        let Some(index) = found else { return };
+        // The kernel's figure covers the descendants that it waited for.
+        let tgid = self.all[index].tgid;
+        let alone = self
+            .all
+            .iter()
+            .all(|w| w.parent_tgid != tgid || w.tgid == tgid);
+        let w = &mut self.all[index];
+        w.end = end;
+        if alone {
             w.rss.exact_peak(peak_rss_bytes);
         }
     }
 
     /// Samples the memory of every node that runs; true when there is one.
-    pub fn sample(&mut self, kernel: &KernelSide) -> bool {
+    pub fn sample(&mut self, kernel: &mut KernelSide) -> bool {
         let mut any = false;
+        self.harvest_ended(kernel);
         for (tgid, &index) in &self.live {
             let w = &mut self.all[index];
             if w.node.is_some() {

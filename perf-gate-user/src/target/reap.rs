@@ -74,6 +74,28 @@ impl Reaper {
         std::iter::from_fn(|| wait4(-1, libc::WNOHANG)).collect()
     }
 
+    /// One that ended, left as it is: its figures can still be read.
+    #[must_use]
+    pub fn peek(&self) -> Option<u32> {
+        // SAFETY: WNOWAIT leaves everything as it is; the kernel writes to our own siginfo, which is
+        // all zero when nobody ended.
+        unsafe {
+            let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+            let what = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+            if libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), what) != 0 {
+                return None;
+            }
+            u32::try_from(info.assume_init().si_pid())
+                .ok()
+                .filter(|pid| *pid != 0)
+        }
+    }
+
+    /// Reaps the one that [`Self::peek`] showed.
+    pub fn take(&mut self, pid: u32) -> Option<Reaped> {
+        wait4(pid.cast_signed(), libc::WNOHANG)
+    }
+
     /// Whether any child or adopted orphan is left, ended but not yet reaped ones included.
     #[must_use]
     pub fn alive(&self) -> bool {
