@@ -59,12 +59,13 @@ pub struct Watch {
     /// Stop at the end of the command itself, without waiting for what it left running
     #[arg(long)]
     pub no_wait_tree: bool,
-    #[command(flatten)]
-    pub limits: Limits,
     // Without `allow_hyphen_values`: it would take a misspelt option for the command.
     /// The command to run and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+    // Last, or its heading would be the command's too.
+    #[command(flatten)]
+    pub limits: Limits,
 }
 
 #[derive(Debug, Args)]
