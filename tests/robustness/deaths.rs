@@ -37,8 +37,10 @@ fn killed_at_any_moment_it_leaves_nothing() {
     let mark = "mark-of-any-moment";
     // Warm, so that no moment falls into the control's run only.
     run(shell("exec \"$1\" watch --quiet -- \"$2\" -e 0", &node));
+    let temporary = tempfile::tempdir().expect("a temporary folder can be made");
     for i in 0..40 {
         let mut command = perf_gate(["watch", "--quiet", "--", "sh", "-c"]);
+        command.env("TMPDIR", temporary.path());
         command.args(["\"$0\" -e 0 $1; \"$0\" -e 0 $1; true"]);
         command.arg(&node.path).arg(mark);
         let mut gate = command.spawn().expect("perf-gate starts");
@@ -47,6 +49,9 @@ fn killed_at_any_moment_it_leaves_nothing() {
         gate.wait().expect("it is ours");
     }
     expect_gone(mark);
+    let left: Vec<_> = fs::read_dir(temporary.path()).expect("a folder").collect();
+    // Between making its temporary file and the birth of the guard that would remove it lies a millisecond.
+    assert!(left.len() <= 2, "{left:?}");
 }
 
 /// The daemon goes on to start programs after perf-gate is gone, which must work as ever.

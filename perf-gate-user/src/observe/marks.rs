@@ -43,6 +43,12 @@ impl MarkFile {
         self.dir.join("mark")
     }
 
+    /// What to remove, in this order.
+    #[must_use]
+    pub fn paths(&self) -> [PathBuf; 2] {
+        [self.path(), self.dir.clone()]
+    }
+
     /// What to set in the child's environment.
     #[must_use]
     pub fn variable(&self) -> (OsString, OsString) {

@@ -104,6 +104,9 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         .inspect_err(|e| log::warn!("windows cannot be marked: no temporary file: {e}"))
         .ok();
     to_launch.env.extend(marks.as_ref().map(MarkFile::variable));
+    to_launch
+        .leftovers
+        .extend(marks.iter().flat_map(MarkFile::paths));
     let mut suspended = launch::spawn(&to_launch, inherited)?;
     let hold = suspended.take_hold();
     if hold.is_none() {

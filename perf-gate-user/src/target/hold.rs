@@ -14,10 +14,13 @@
 //! that was taken and not answered is not asked again, so questions are received into a page that both
 //! share: whatever moment perf-gate dies in, the guard knows what is open.
 //!
+//! What perf-gate itself removes at its end, the guard removes when it could not.
+//!
 //! One process can have only one such listener: inside another perf-gate, or a container runtime that
 //! uses this feature, and without CAP_SYS_ADMIN, there is no hold and the signal has to do.
 
 use std::{
+    ffi::CString,
     io,
     mem::zeroed,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
@@ -117,7 +120,7 @@ impl Hold {
     ///
     /// # Errors
     /// When no process or pipe can be made.
-    pub(super) fn new(listener: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(listener: OwnedFd, leftovers: &[CString]) -> io::Result<Self> {
         let (end, life) = pipe2(OFlag::O_CLOEXEC)?;
         let notice = Notice::new()?;
         let (l, e) = (listener.as_raw_fd(), end.as_raw_fd());
@@ -125,7 +128,7 @@ impl Hold {
         let guard = match unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) } {
             -1 => return Err(io::Error::last_os_error()),
             // SAFETY: this is the fresh child.
-            0 => unsafe { guard(l, e, notice.0) },
+            0 => unsafe { guard(l, e, notice.0, leftovers) },
             pid => pid as pid_t,
         };
         Ok(Self {
@@ -251,7 +254,12 @@ unsafe fn answer(listener: RawFd, id: u64) {
 }
 
 /// The guard's life. System calls only: the process that it was copied from may have had threads.
-unsafe fn guard(listener: RawFd, end: RawFd, notice: NonNull<libc::seccomp_notif>) -> ! {
+unsafe fn guard(
+    listener: RawFd,
+    end: RawFd,
+    notice: NonNull<libc::seccomp_notif>,
+    leftovers: &[CString],
+) -> ! {
     // SAFETY: as above; no pointer but to this stack frame.
     unsafe {
         // No terminal may signal it, and no reader of our output wait for it.
@@ -267,6 +275,11 @@ unsafe fn guard(listener: RawFd, end: RawFd, notice: NonNull<libc::seccomp_notif
         }
         // Nothing is ever written: this is the end of file.
         while readiness(end, -1) == 0 {}
+        for path in leftovers {
+            if libc::unlink(path.as_ptr()) != 0 {
+                libc::rmdir(path.as_ptr());
+            }
+        }
         // Answering what is answered already, or nothing, is refused and does no harm.
         answer(listener, notice.read().id);
         loop {

@@ -62,6 +62,8 @@ pub struct Launch {
     pub stdio: Option<Arc<[OwnedFd; 3]>>,
     /// Hold every program of the tree at its start ([`Suspended::take_hold`]), if the kernel lets us.
     pub hold: bool,
+    /// Files and then their folders, to be gone even when perf-gate is killed; known to the hold's guard.
+    pub leftovers: Vec<PathBuf>,
 }
 
 /// Forks the program and holds it before its exec, its identity already dropped.
@@ -112,6 +114,11 @@ pub fn spawn(launch: &Launch, inherited: &Inherited) -> Result<Suspended, Launch
         gate: Some(File::from(gate_write)),
         status: Some(File::from(status_read)),
         hold: None,
+        leftovers: launch
+            .leftovers
+            .iter()
+            .filter_map(|path| child::c_path(path))
+            .collect(),
         what: What {
             command: command.clone(),
             candidates,
@@ -222,6 +229,7 @@ pub struct Suspended {
     gate: Option<File>,
     status: Option<File>,
     hold: Option<Hold>,
+    leftovers: Vec<CString>,
     what: What,
 }
 
@@ -243,10 +251,11 @@ impl Suspended {
         };
         let (message, listener) = receive_message(status)?;
         if let Some(listener) = listener {
-            let hold = Hold::new(listener).map_err(|source| LaunchError::Start {
-                what: "starting a guard",
-                source,
-            })?;
+            let hold =
+                Hold::new(listener, &self.leftovers).map_err(|source| LaunchError::Start {
+                    what: "starting a guard",
+                    source,
+                })?;
             self.hold = Some(hold);
         }
         match message {
