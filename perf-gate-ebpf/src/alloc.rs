@@ -275,6 +275,27 @@ pub fn leave(hit: &Hit) {
     rebase_all(hit, t);
 }
 
+/// A background thread's areas end; what it does next (sweeping, evacuating) is not allocation.
+#[inline(always)]
+pub fn local_heap_gone(hit: &Hit, local_heap: u64) {
+    let Some(t) = hit.thread() else { return };
+    // SAFETY: all point into map values of this thread.
+    unsafe {
+        if (*t).background == 0 {
+            return;
+        }
+        let Some(b) = BACKGROUND.get_ptr_mut(hit.pid_tgid) else {
+            return;
+        };
+        if (*b).local_heap == local_heap {
+            close_all(hit, t);
+            (*b).set.count = 0;
+            (*b).local_heap = 0;
+            (*t).background = 0;
+        }
+    }
+}
+
 /// The last look at this thread's isolate.
 #[inline(always)]
 pub fn finish(hit: &Hit) {

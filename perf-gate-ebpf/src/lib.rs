@@ -12,7 +12,7 @@ pub mod records;
 pub use records::*;
 
 /// Raised with every change of this crate's public layout.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// What one probe hit means to the kernel side. The discriminant is the low byte of the attach
 /// cookie, so that one entry program and one return program serve every probe of the table.
@@ -35,6 +35,7 @@ pub enum Op {
     GcMarkCompact = 7,
     /// `a0` = `Heap*`.
     GcMinor = 8,
+    /// Also a [`Op::LabBoundary`]: starting to mark gives up the new space's area on V8 12.
     /// `a1` = reason, `a2` = collector (absent on V8 10.2: slot [`NO_ARG`] reads as mark-compact).
     IncrementalStart = 9,
     /// `a0` = size in bytes; the return value tells whether it succeeded.
@@ -76,13 +77,15 @@ pub enum Op {
     Marker = 25,
     /// The process is about to end by its own call.
     ProcessExit = 26,
+    /// `a0` = `LocalHeap*`, about to end.
+    LocalHeapGone = 27,
 }
 
 /// One more than the largest [`Op`].
 pub const OPS: usize = 32;
 
 impl Op {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::HeapSetUp,
         Self::HeapTearDown,
         Self::PauseStart,
@@ -109,6 +112,7 @@ impl Op {
         Self::LabBoundary,
         Self::Marker,
         Self::ProcessExit,
+        Self::LocalHeapGone,
     ];
 }
 

@@ -92,6 +92,7 @@ fn dispatch_entry(hit: &Hit, cookie: Cookie, args: &Args) {
     const BOUNDARY: u8 = O::LabBoundary as u8;
     const MARKER: u8 = O::Marker as u8;
     const EXIT: u8 = O::ProcessExit as u8;
+    const LOCAL_HEAP_GONE: u8 = O::LocalHeapGone as u8;
     match cookie.op() {
         SETUP => heap::set_up(hit, args.a0),
         TEARDOWN => heap::tear_down(hit, args.a0),
@@ -101,7 +102,10 @@ fn dispatch_entry(hit: &Hit, cookie: Cookie, args: &Args) {
         SCAVENGE => gc::kind(hit, args.a0, perf_gate_ebpf::SCAVENGE),
         MARK_COMPACT => gc::kind(hit, args.a0, perf_gate_ebpf::MARK_COMPACT),
         MINOR => gc::kind(hit, args.a0, perf_gate_ebpf::MINOR_MARK_SWEEP),
-        INCREMENTAL => gc::incremental_start(hit, args),
+        INCREMENTAL => {
+            gc::incremental_start(hit, args);
+            alloc::enter(hit);
+        }
         BUFFER_ALLOC => external::alloc_entry(hit, args.a0),
         BUFFER_FREE => external::free(hit, args.a0),
         BUFFER_REALLOC => external::realloc_entry(hit, args),
@@ -119,6 +123,7 @@ fn dispatch_entry(hit: &Hit, cookie: Cookie, args: &Args) {
         BOUNDARY => alloc::enter(hit),
         MARKER => mark::marker(hit, args),
         EXIT => alloc::finish(hit),
+        LOCAL_HEAP_GONE => alloc::local_heap_gone(hit, args.a0),
         _ => {}
     }
 }
@@ -132,13 +137,14 @@ fn on_return(ctx: RetProbeContext) -> u32 {
     const RESIZE: u8 = O::StoreResize as u8;
     const GROW: u8 = O::WasmGrow as u8;
     const BOUNDARY: u8 = O::LabBoundary as u8;
+    const INCREMENTAL: u8 = O::IncrementalStart as u8;
     // SAFETY: the context is the one the kernel passed in.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     let Some(hit) = admit(cookie) else { return 0 };
     // SAFETY: a uretprobe's context is a `pt_regs`.
     let (rax, rdx) = unsafe { regs::returned(ctx.regs) };
     match Cookie(cookie).op() {
-        BOUNDARY => alloc::leave(&hit),
+        BOUNDARY | INCREMENTAL => alloc::leave(&hit),
         BUFFER_ALLOC => external::alloc_return(&hit, rax),
         BUFFER_REALLOC => external::realloc_return(&hit, rax),
         RESERVE => external::reserve_return(&hit),

@@ -85,6 +85,7 @@ impl Lane {
                 Op::LabOfPagedSpace,
                 Op::LabOfAllocator,
                 Op::LabBoundary,
+                Op::LocalHeapGone,
             ],
             Self::Window => &[Op::Marker, Op::ProcessExit],
         }

@@ -204,6 +204,12 @@ pub const ROWS: &[Row] = &[
         "V8 11 under --minor-mc.",
     ),
     boundary(
+        "SemiSpaceNewSpaceAllocatorPolicy::FreeLinearAllocationArea",
+        &[plain("_ZN2v88internal32SemiSpaceNewSpaceAllocatorPolicy24FreeLinearAllocationAreaEv")],
+        ALLOCATORS,
+        "Twice a scavenge, and outside of collections when the memory reducer shrinks the new space.",
+    ),
+    boundary(
         "HeapAllocator::FreeLinearAllocationAreas",
         &[plain(
             "_ZN2v88internal13HeapAllocator25FreeLinearAllocationAreasEv",
@@ -211,6 +217,20 @@ pub const ROWS: &[Row] = &[
         ALLOCATORS,
         "All areas of a thread at once.",
     ),
+    Row {
+        op: Op::LocalHeapGone,
+        lane: Lane::Bytes,
+        function: "LocalHeap::~LocalHeap",
+        names: &[name(
+            "_ZN2v88internal9LocalHeapD1Ev",
+            [RDI, NO, NO, NO],
+            0,
+            ALLOCATORS,
+        )],
+        ret: false,
+        required: ALLOCATORS,
+        doc: "A pool thread that compiled may sweep or evacuate next, through functions listed here.",
+    },
 ];
 
 /// Functions of the C library, whichever it is. Their names are not mangled.

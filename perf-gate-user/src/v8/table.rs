@@ -180,7 +180,7 @@ pub const ROWS: &[Row] = &[
                 [RDI, RSI, NO],
             ),
         ],
-        ret: false,
+        ret: true,
         required: ALL,
         doc: "Once per cycle; a0 is IncrementalMarking*. V8 10 marks incrementally for mark-compacts \
               only and passes no collector.",
