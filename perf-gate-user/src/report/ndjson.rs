@@ -244,13 +244,19 @@ fn isolate_line<'a>(process: &'a Process, i: &'a Isolate) -> IsolateLine<'a> {
             "breaks",
         ],
     );
-    if bytes && i.allocated.is_none() {
+    if bytes && large && i.allocated.is_none() {
         gaps.note(
             &["allocated_bytes", "allocated"],
             "its end was not seen: up to one page a space is missing from allocated_at_least",
         );
     }
-    let allocated = i.allocated.as_ref().filter(|_| bytes);
+    if bytes && !large {
+        gaps.note(
+            &["allocated_bytes", "allocated"],
+            "large objects were not seen",
+        );
+    }
+    let allocated = i.allocated.as_ref().filter(|_| bytes && large);
     IsolateLine {
         r#type: "isolate",
         pid: process.pid,

@@ -205,7 +205,9 @@ pub const ROWS: &[Row] = &[
     ),
     boundary(
         "SemiSpaceNewSpaceAllocatorPolicy::FreeLinearAllocationArea",
-        &[plain("_ZN2v88internal32SemiSpaceNewSpaceAllocatorPolicy24FreeLinearAllocationAreaEv")],
+        &[plain(
+            "_ZN2v88internal32SemiSpaceNewSpaceAllocatorPolicy24FreeLinearAllocationAreaEv",
+        )],
         ALLOCATORS,
         "Twice a scavenge, and outside of collections when the memory reducer shrinks the new space.",
     ),

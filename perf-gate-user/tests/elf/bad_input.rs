@@ -138,7 +138,7 @@ fn an_entry_that_cannot_be_probed_makes_its_lane_blind() {
         &[0x06],
     ] {
         let mut node = synthetic::node();
-        for n in 0..perf_gate::v8::table::ROWS.len() {
+        for n in 0..perf_gate::v8::table::rows().count() {
             node[TEXT + 16 * n..][..code.len()].copy_from_slice(code);
         }
         let plan = plan(&node);

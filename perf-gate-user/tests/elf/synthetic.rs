@@ -1,6 +1,6 @@
 //! A small but complete "node": every structure that is read, in 4 KB, to be damaged at will.
 
-use perf_gate::v8::{table::ROWS, version};
+use perf_gate::v8::{table::rows, version};
 use std::{fs::File, io::Write, os::unix::fs::FileExt};
 
 pub const TEXT: usize = 0x1000;
@@ -36,8 +36,8 @@ impl Out {
 /// The names of the newest version in `.dynsym`, those that only older ones have in `.symtab`.
 pub fn node() -> Vec<u8> {
     let mut out = Out(Vec::new());
-    let names: Vec<&str> = ROWS.iter().map(|r| r.names[0].mangled).collect();
-    for (n, row) in ROWS.iter().enumerate() {
+    let names: Vec<&str> = rows().map(|r| r.names[0].mangled).collect();
+    for (n, row) in rows().enumerate() {
         let locked = row.function.ends_with("::Free") && row.function.starts_with("Node");
         out.put(TEXT + 16 * n, if locked { &LOCKED } else { &BODY });
     }
