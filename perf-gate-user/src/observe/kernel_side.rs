@@ -77,6 +77,13 @@ pub struct KernelSide {
     _maps: Vec<MapData>,
 }
 
+/// Programs that follow the process tree, and their tracepoints.
+const FOLLOW: [(&str, &str, &CStr); 3] = [
+    ("on_fork", "sched_process_fork", c"sched_process_fork"),
+    ("on_exec", "sched_process_exec", c"sched_process_exec"),
+    ("on_exit", "sched_process_exit", c"sched_process_exit"),
+];
+
 const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
 /// `Level::Debug` of aya-log-common.
 const LOG_DEBUG: u8 = 4;
@@ -115,32 +122,33 @@ impl KernelSide {
             .map_err(|e| damaged(&e))?;
         object.relocate_calls(&text).map_err(|e| damaged(&e))?;
 
+        // The verifier takes milliseconds for each program, on one core each.
         let kprobe = BPF_PROG_TYPE_KPROBE as u32;
-        let mut entry = program(&object, "on_entry", kprobe, UPROBE_MULTI)?;
-        let mut at_return = program(&object, "on_return", kprobe, UPROBE_MULTI)?;
+        let raw = BPF_PROG_TYPE_RAW_TRACEPOINT as u32;
+        let object = &object;
+        let probes = |expected| {
+            Ok::<_, KernelError>((
+                program(object, "on_entry", kprobe, expected)?,
+                program(object, "on_return", kprobe, expected)?,
+            ))
+        };
+        let (probes_loaded, follow) = std::thread::scope(|s| {
+            let follow = s.spawn(|| {
+                FOLLOW.map(|(name, tracepoint, c_name)| {
+                    Ok((program(object, name, raw, 0)?, tracepoint, c_name))
+                })
+            });
+            (probes(UPROBE_MULTI), follow.join())
+        });
+        let (mut entry, mut at_return) = probes_loaded?;
+        let follow = follow
+            .map_err(|_| KernelError::Object("loading it failed".into()))?
+            .into_iter()
+            .collect::<Result<Vec<_>, KernelError>>()?;
         let multi = bpf::has_uprobe_multi(entry.as_fd());
         if !multi {
-            entry = program(&object, "on_entry", kprobe, 0)?;
-            at_return = program(&object, "on_return", kprobe, 0)?;
+            (entry, at_return) = probes(0)?;
         }
-        let raw = BPF_PROG_TYPE_RAW_TRACEPOINT as u32;
-        let follow = vec![
-            (
-                program(&object, "on_fork", raw, 0)?,
-                "sched_process_fork",
-                c"sched_process_fork",
-            ),
-            (
-                program(&object, "on_exec", raw, 0)?,
-                "sched_process_exec",
-                c"sched_process_exec",
-            ),
-            (
-                program(&object, "on_exit", raw, 0)?,
-                "sched_process_exit",
-                c"sched_process_exit",
-            ),
-        ];
         let logger = verbose
             .then(|| program_id(&follow[0].0))
             .flatten()
