@@ -34,7 +34,13 @@ pub fn prologue(hit: &Hit, args: &Args) {
     }
     if let Some(iso) = hit.iso_or_new(args.a0) {
         // SAFETY: points into a map value.
-        unsafe { atomic::add(&raw mut (*iso).begun, 1) }
+        unsafe {
+            atomic::add(&raw mut (*iso).begun, 1);
+            // An isolate that moved to another thread allocates where its books are not kept.
+            if (*iso).tid != hit.pid_tgid as u32 {
+                (*iso).set.breaks += 1;
+            }
+        }
     }
 }
 
