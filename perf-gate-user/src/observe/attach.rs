@@ -34,6 +34,30 @@ pub struct Links {
     events: Vec<Counter>,
 }
 
+impl From<Vec<Link>> for Links {
+    fn from(links: Vec<Link>) -> Self {
+        Self {
+            links,
+            events: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Links {
+    /// Each waits for RCU grace periods of its own; side by side they share them.
+    fn drop(&mut self) {
+        if self.slow() {
+            return;
+        }
+        std::thread::scope(|s| {
+            for link in self.links.drain(..) {
+                // Without a thread the closure, and with it the link, is dropped here.
+                let _ = std::thread::Builder::new().spawn_scoped(s, move || drop(link));
+            }
+        });
+    }
+}
+
 impl Links {
     /// Whether dropping these takes long: perf events detach one by one, 0.1 s each.
     #[must_use]

@@ -195,6 +195,11 @@ impl KernelSide {
         Ok(())
     }
 
+    /// Gives up the links to the process tree's programs.
+    pub fn unfollow(&mut self) -> Vec<Link> {
+        std::mem::take(&mut self.links)
+    }
+
     /// Hits and losses by operation, summed over the CPUs.
     ///
     /// # Errors

@@ -395,6 +395,7 @@ impl Tree {
             }
             w.pidfd = None;
         }
+        self.detacher.take(Some(kernel.unfollow().into()));
         self.detacher.leave();
     }
 }
