@@ -1,10 +1,13 @@
-// Allocates at a steady rate: `rate.mjs WORK MEGABYTES` makes objects of 56 bytes with WORK steps of
+// Allocates at a steady rate: `rate.mjs WORK MEGABYTES [grown]` makes objects of 56 bytes with WORK steps of
 // arithmetic before each. `cargo xtask bench` looks for the WORK that gives the rate it wants on the
 // machine at hand; from then on every run does exactly the same. The event loop turns between slices
-// of 8 MB, or an in-process poller beside it would never get its turn.
+// of 8 MB, or an in-process poller beside it would never get its turn. Nothing survives, so V8 would leave
+// the new space at its first size of a megabyte or two; with `grown`, objects that survive before the
+// start have made it as large as in a program that has been up for a while, and collections rarer.
 import { setImmediate } from 'node:timers/promises';
 
-const [work, megabytes] = process.argv.slice(2).map(Number);
+const [work, megabytes] = process.argv.slice(2, 4).map(Number);
+const grown = process.argv[4] === 'grown';
 const BYTES = 56; // map, properties, elements and four fields, 8 bytes each
 const SLICE = Math.round(8e6 / BYTES);
 let sink = 0;
@@ -26,6 +29,13 @@ async function run(bytes) {
   }
 }
 
+function grow() {
+  const kept = [];
+  for (let i = 0; i < 400_000; i++) kept.push({ a: i, b: i, c: null, d: null });
+  return kept.length;
+}
+
+if (grown) sink ^= grow();
 await run(40e6); // compiled from here on
 const cpu = process.cpuUsage();
 const start = performance.now();

@@ -19,7 +19,7 @@ use runner::Runner;
 #[derive(clap::Args)]
 pub struct Options {
     /// Paired runs of each kind
-    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pairs: u32,
     /// Node version to run on
     #[arg(long, default_value = "22.23.5")]
