@@ -19,6 +19,8 @@ const TOP: u64 = 8;
 /// Of `MainAllocator` in V8 12-14: its own area, used when none is passed in (src/heap/main-allocator.h).
 const OWN_AREA: u64 = 0xa8;
 const SPACE_ID: u64 = 16;
+/// `last` of an area that was not looked at yet.
+const UNBASED: u64 = u64::MAX;
 
 /// Adds `top - last` of every area and leaves off at `top`.
 ///
@@ -38,8 +40,15 @@ unsafe fn close(set: *mut LabSet) {
                 continue;
             };
             let last = (*lab).last;
+            if last == UNBASED {
+                continue;
+            }
             (*lab).last = top;
             if last == 0 {
+                // There was no area, and outside of a boundary none may appear.
+                if top != 0 {
+                    (*set).breaks += 1;
+                }
                 continue;
             }
             // `top` may stand at the very end of its page, but then it cannot move any further.
@@ -84,7 +93,7 @@ unsafe fn add(hit: &Hit, set: *mut LabSet, addr: u64, space: u32) {
         let lab = (&raw mut (*set).labs).cast::<Lab>().add(n);
         (*lab).addr = addr;
         // Being built: there is no area yet, and what stands in its place may be anything.
-        (*lab).last = 0;
+        (*lab).last = UNBASED;
         (*lab).space = space;
         (*set).count = n as u64 + 1;
     }

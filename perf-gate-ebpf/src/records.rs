@@ -63,7 +63,7 @@ pub struct AddrKey {
 pub struct Lab {
     /// Address of `{start, top, limit}` in the watched process.
     pub addr: u64,
-    /// `top` when the books were last closed on it; 0 when it has no area.
+    /// `top` when the books were last closed on it; 0 when there was no area, all ones before the first time.
     pub last: u64,
     /// Bytes allocated in it so far.
     pub total: u64,
