@@ -21,7 +21,7 @@ pub const USAGE: u8 = 64;
 
 /// What V8 did in a Node program, seen from outside.
 #[derive(Debug, Parser)]
-#[command(name = "perf-gate", version = version(), arg_required_else_help = true, subcommand_required = true)]
+#[command(name = "perf-gate", bin_name = "perf-gate", version = version(), arg_required_else_help = true, subcommand_required = true)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,

@@ -170,14 +170,14 @@ pub const ROWS: &[Row] = &[
         "PagedNewSpace::EnsureAllocation",
         &[
             plain(
-                "_ZN2v88internal21PagedSpaceForNewSpace16EnsureAllocationEiNS0_19AllocationAlignmentENS0_16AllocationOriginEPi",
+                "_ZN2v88internal13PagedNewSpace16EnsureAllocationEiNS0_19AllocationAlignmentENS0_16AllocationOriginEPi",
             ),
             plain(
                 "_ZN2v88internal28PagedNewSpaceAllocatorPolicy16EnsureAllocationEiNS0_19AllocationAlignmentENS0_16AllocationOriginE",
             ),
         ],
         (11, u32::MAX),
-        "New space under --minor-ms (--minor-mc on V8 11).",
+        "New space under --minor-ms (--minor-mc on V8 11, where PagedSpaceForNewSpace's own is inlined in it).",
     ),
     boundary(
         "NewSpace::FreeLinearAllocationArea",
