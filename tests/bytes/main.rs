@@ -111,10 +111,23 @@ fn sound(run: &Observed) {
 }
 
 fn interpreted(node: &Node) {
-    let run = kinds(node, &["--jitless"], true, 3);
+    exact(kinds(node, &["--jitless"], true, 3), &[0, 1]);
+}
+
+/// New space of pages instead of semi-spaces.
+fn paged_new_space(node: &Node) {
+    let flag = if node.major < 22 {
+        "--minor-mc"
+    } else {
+        "--minor-ms"
+    };
+    exact(kinds(node, &["--jitless", flag], false, 3), &[0]);
+}
+
+fn exact(run: Observed, isolates: &[u64]) {
     sound(&run);
     let runs = [run];
-    for isolate in [0, 1] {
+    for &isolate in isolates {
         for (Kind(name, size, literal), (slope, _)) in KINDS.iter().zip(slopes(&runs, isolate)) {
             let truth = size + if *literal { MEMENTO } else { 0 };
             assert!(
@@ -193,4 +206,4 @@ fn budget(node: &Node) {
     let _ = run("800000000").expect_code(0);
 }
 
-on_each_node!(interpreted, compiled, ends, budget);
+on_each_node!(interpreted, paged_new_space, compiled, ends, budget);
