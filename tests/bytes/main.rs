@@ -6,6 +6,8 @@
 //! times 7N. Under `--jitless` nothing is compiled and every slope must be that integer; each object or
 //! array literal then carries an AllocationMemento (map and allocation site, 16 bytes).
 
+mod layouts;
+
 use perf_gate_tests::{Node, Observed, Watch, fixture, on_each_node};
 use serde_json::Value;
 
