@@ -2,7 +2,8 @@
 //!
 //! Node is built without pointer compression, so a word is 8 bytes and an object begins with its map;
 //! every size is a whole number of words. The rows name the file of V8 that lays the object out. Under
-//! `--jitless` a slope must be the size to the byte, in the main isolate and in a worker at the same time. Compiled code must show the same, less the mementos (only
+//! `--jitless` a slope must be the size to the byte, in the main isolate and in a worker at the same time,
+//! also while marking is under way all the time. Compiled code must show the same, less the mementos (only
 //! unoptimised code leaves them) and what escape analysis removes; windows in which code was being made
 //! are not the least of many, and an iteration that the compiler peels is in the intercept.
 
@@ -243,4 +244,24 @@ fn compiled(node: &Node) {
     assert_eq!(last, Vec::<String>::new());
 }
 
-on_each_node!(interpreted, compiled);
+/// Marking starts again as soon as it has ended: objects are allocated black, and areas given up at each
+/// start. So many mark-compacts would flush the bytecode of each kind before its turn comes again, and its
+/// lower window would pay for compiling it.
+fn while_marking(node: &Node) {
+    let flags = [
+        "--jitless",
+        "--stress-incremental-marking",
+        "--no-flush-bytecode",
+    ];
+    let runs = [run(node, &flags, true, 3)];
+    let starts = runs[0]
+        .of("window")
+        .filter_map(|w| w["incremental_starts"].as_u64());
+    assert!(starts.sum::<u64>() > 20, "marking in windows");
+    for isolate in [0, 1] {
+        let wrong = wrong(&runs, isolate, v8_of(node), true, 0.0);
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+}
+
+on_each_node!(interpreted, compiled, while_marking);

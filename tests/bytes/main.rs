@@ -7,6 +7,7 @@
 //! array literal then carries an AllocationMemento (map and allocation site, 16 bytes).
 
 mod layouts;
+mod zero;
 
 use perf_gate_tests::{Node, Observed, Watch, fixture, on_each_node};
 use serde_json::Value;
