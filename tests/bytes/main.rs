@@ -6,9 +6,6 @@
 //! times 7N. Under `--jitless` nothing is compiled and every slope must be that integer; each object or
 //! array literal then carries an AllocationMemento (map and allocation site, 16 bytes).
 
-mod layouts;
-mod zero;
-
 use perf_gate_tests::{Node, Observed, Watch, fixture, on_each_node};
 use serde_json::Value;
 
@@ -114,7 +111,7 @@ fn sound(run: &Observed) {
 }
 
 fn interpreted(node: &Node) {
-    exact(kinds(node, &["--jitless"], true, 3), &[0, 1]);
+    exact(kinds(node, &["--jitless"], true, 8), &[0, 1]);
 }
 
 /// New space of pages instead of semi-spaces.
@@ -124,7 +121,7 @@ fn paged_new_space(node: &Node) {
     } else {
         "--minor-ms"
     };
-    exact(kinds(node, &["--jitless", flag], false, 3), &[0]);
+    exact(kinds(node, &["--jitless", flag], false, 8), &[0]);
 }
 
 fn exact(run: Observed, isolates: &[u64]) {
