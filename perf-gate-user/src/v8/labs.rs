@@ -8,19 +8,13 @@
 //! V8 12 and 13 and runs seventeen times a scavenge, where `HeapAllocator::FreeLinearAllocationAreas`
 //! around it runs once.
 
-use super::table::{Majors, Name, Row};
+use super::table::{ALL, Majors, NO, Name, RCX, RDI, RDX, RSI, Row};
 use crate::model::Lane;
-use perf_gate_ebpf::{NO_ARG, Op, STACK_ARG};
+use perf_gate_ebpf::{Op, STACK_ARG};
 
-const RDI: u8 = 0;
-const RSI: u8 = 1;
-const RDX: u8 = 2;
-const RCX: u8 = 3;
 const R8: u8 = 4;
 const R9: u8 = 5;
-const NO: u8 = NO_ARG;
 const NONE: [u8; 4] = [NO; 4];
-const EVER: Majors = (0, u32::MAX);
 /// One class of area owners for every space.
 const ALLOCATORS: Majors = (12, u32::MAX);
 
@@ -51,7 +45,7 @@ const fn boundary(
 }
 
 const fn plain(mangled: &'static str) -> Name {
-    name(mangled, NONE, 0, EVER)
+    name(mangled, NONE, 0, ALL)
 }
 
 /// Required nowhere: exists on no version.
@@ -145,7 +139,7 @@ pub const ROWS: &[Row] = &[
                 "_ZN2v88internal32SemiSpaceNewSpaceAllocatorPolicy16EnsureAllocationEiNS0_19AllocationAlignmentENS0_16AllocationOriginE",
             ),
         ],
-        EVER,
+        ALL,
         "The next page of the semi-space, or a parked rest of one.",
     ),
     boundary(
@@ -243,9 +237,9 @@ pub const LIBC_ROWS: &[Row] = &[
         op: Op::Marker,
         lane: Lane::Window,
         function: "futimens",
-        names: &[name("futimens", [RDI, RSI, NO, NO], 0, EVER)],
+        names: &[name("futimens", [RDI, RSI, NO, NO], 0, ALL)],
         ret: false,
-        required: EVER,
+        required: ALL,
         doc: "What fs.futimesSync() ends in (libuv, uv__fs_futime).",
     },
     Row {
@@ -254,7 +248,7 @@ pub const LIBC_ROWS: &[Row] = &[
         function: "exit",
         names: &[plain("exit")],
         ret: false,
-        required: EVER,
+        required: ALL,
         doc: "process.exit() skips Heap::TearDown: the last chance to read the areas.",
     },
     Row {
@@ -263,7 +257,7 @@ pub const LIBC_ROWS: &[Row] = &[
         function: "_exit",
         names: &[plain("_exit")],
         ret: false,
-        required: EVER,
+        required: ALL,
         doc: "process.reallyExit() and the like.",
     },
 ];

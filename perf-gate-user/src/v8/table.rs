@@ -11,14 +11,14 @@
 
 use super::{Version, labs};
 use crate::model::Lane;
-use perf_gate_ebpf::{NO_ARG, Op};
+use perf_gate_ebpf::{GROW_FLAG_IN_RAX, NO_ARG, Op};
 
 /// V8 versions (major, minor) that the table was measured on, first and last.
 pub const MEASURED: ((u32, u32), (u32, u32)) = ((10, 2), (14, 6));
 
 /// A range of V8 majors, both ends included.
 pub type Majors = (u32, u32);
-const ALL: Majors = (0, u32::MAX);
+pub(super) const ALL: Majors = (0, u32::MAX);
 
 /// One mangled name of a function.
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +55,13 @@ const fn name(mangled: &'static str, slots: [u8; 3]) -> Name {
     }
 }
 
-const RDI: u8 = 0;
-const RSI: u8 = 1;
-const RDX: u8 = 2;
-const RCX: u8 = 3;
-const NO: u8 = NO_ARG;
+pub(super) const RDI: u8 = 0;
+pub(super) const RSI: u8 = 1;
+pub(super) const RDX: u8 = 2;
+pub(super) const RCX: u8 = 3;
+pub(super) const NO: u8 = NO_ARG;
 const NONE: [u8; 3] = [NO; 3];
 const THIS: [u8; 3] = [RDI, NO, NO];
-
-/// `a2` of [`Op::WasmGrow`] tells in which register its return value says whether there is one:
-/// none as in the language standard's `optional` (value in rax, flag in dl), slot 0 as in V8's own
-/// `base::Optional` up to V8 11 (flag in al, value in rdx).
-pub const FLAG_IN_RAX: u8 = RDI;
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -300,7 +295,7 @@ pub const ROWS: &[Row] = &[
         names: &[
             Name {
                 mangled: "_ZN2v88internal12BackingStore21GrowWasmMemoryInPlaceEPNS0_7IsolateEmm",
-                slots: [RDI, RDX, FLAG_IN_RAX, NO],
+                slots: [RDI, RDX, GROW_FLAG_IN_RAX, NO],
                 immediate: 0,
                 majors: (0, 11),
             },
@@ -313,7 +308,8 @@ pub const ROWS: &[Row] = &[
         ],
         ret: true,
         required: ALL,
-        doc: "Growing by 0 pages also succeeds. Where the flag is: see FLAG_IN_RAX.",
+        doc: "Growing by 0 pages also succeeds. The language's optional returns its flag in dl, V8's own \
+              base::Optional up to V8 11 in al, which a2 then says.",
     },
     Row {
         op: Op::StoreDestroy,

@@ -1,5 +1,4 @@
 use super::*;
-use crate::judge::DecidedBy;
 use crate::report::sample;
 use serde_json::{Value, json};
 
@@ -18,15 +17,6 @@ fn written(run: &Run, verdict: &Verdict) -> Vec<Value> {
     text.lines()
         .map(|l| serde_json::from_str(l).unwrap())
         .collect()
-}
-
-fn pass() -> Verdict {
-    Verdict {
-        pass: true,
-        code: 0,
-        decided_by: DecidedBy::Command,
-        reasons: Vec::new(),
-    }
 }
 
 fn of_type<'a>(lines: &'a [Value], wanted: &str) -> Vec<&'a Value> {
@@ -57,7 +47,7 @@ fn check_nulls(line: &Value) {
 
 #[test]
 fn a_sound_run() {
-    let lines = written(&sample::run(), &pass());
+    let lines = written(&sample::run(), &sample::pass());
     let types: Vec<_> = lines.iter().map(|l| l["type"].as_str().unwrap()).collect();
     let mut expected = vec!["run", "gc", "process", "isolate", "isolate", "process"];
     expected.extend(["lane"; Lane::ALL.len()]);
@@ -110,7 +100,7 @@ fn what_a_blind_lane_would_have_seen_is_null_not_zero() {
     run.processes[1].blind = Lane::ALL.map(|l| (l, "no symbols".to_owned())).into();
     run.processes[1].runtime.as_mut().unwrap().node = None;
     run.processes[1].end = End::Unknown;
-    let lines = written(&run, &pass());
+    let lines = written(&run, &sample::pass());
     lines.iter().for_each(check_nulls);
     let main = of_type(&lines, "isolate")[0];
     for field in [
@@ -129,7 +119,9 @@ fn what_a_blind_lane_would_have_seen_is_null_not_zero() {
 /// The schema file names exactly the fields that are written, so that neither drifts.
 #[test]
 fn the_schema_file_is_true() {
-    written(&sample::run(), &pass()).iter().for_each(conforms);
+    written(&sample::run(), &sample::pass())
+        .iter()
+        .for_each(conforms);
 }
 
 fn conforms(line: &Value) {
@@ -181,7 +173,7 @@ fn a_check_is_as_the_schema_says() {
     };
     let mut record = Record::begin(&path, None, &head).unwrap();
     record.check("machine", &Check::fail("bpf maps", "no", "sudo"));
-    record.close(&pass(), &[]).unwrap();
+    record.close(&sample::pass(), &[]).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let lines: Vec<Value> = text
         .lines()

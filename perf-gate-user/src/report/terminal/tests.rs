@@ -16,15 +16,6 @@ fn shown(run: &Run, verdict: &Verdict, width: usize) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn pass() -> Verdict {
-    Verdict {
-        pass: true,
-        code: 0,
-        decided_by: DecidedBy::Command,
-        reasons: Vec::new(),
-    }
-}
-
 /// Compares with a file beside this one; `UPDATE_GOLDEN=1` rewrites it.
 fn golden(name: &str, found: &str) {
     let path = format!(
@@ -43,12 +34,12 @@ fn golden(name: &str, found: &str) {
 
 #[test]
 fn wide() {
-    golden("wide", &shown(&sample::run(), &pass(), 150));
+    golden("wide", &shown(&sample::run(), &sample::pass(), 150));
 }
 
 #[test]
 fn narrow() {
-    let found = shown(&sample::run(), &pass(), 80);
+    let found = shown(&sample::run(), &sample::pass(), 80);
     golden("narrow", &found);
     for line in found.lines() {
         assert!(line.chars().count() <= 80, "too wide: {line}");
@@ -98,7 +89,7 @@ fn hundreds_of_processes_stay_readable() {
         run.processes.push(node);
         run.processes.push(sample::shell(20_000 + n));
     }
-    let found = shown(&run, &pass(), 150);
+    let found = shown(&run, &sample::pass(), 150);
     // Fourteen lines a block at the most.
     assert!(found.lines().count() < 145, "{found}");
     assert!(
@@ -119,7 +110,7 @@ fn hundreds_of_workers_stay_readable() {
             ..worker.clone()
         });
     }
-    let found = shown(&run, &pass(), 150);
+    let found = shown(&run, &sample::pass(), 150);
     assert!(found.lines().count() < 40, "{found}");
     assert!(found.contains("sum (and 290 more)"), "{found}");
 }
@@ -129,14 +120,14 @@ fn colour_only_when_told_and_no_escapes_from_the_outside() {
     let mut run = sample::run();
     run.command = vec!["sh".into(), "\x1b]0;title\x07".into()];
     run.processes[1].argv = vec!["\x1b[2J".into()];
-    assert!(!shown(&run, &pass(), 100).contains('\x1b'));
+    assert!(!shown(&run, &sample::pass(), 100).contains('\x1b'));
     let mut out = Vec::new();
     let terminal = Terminal {
         width: 100,
         color: true,
         verbose: true,
     };
-    terminal.write(&run, &pass(), &mut out).unwrap();
+    terminal.write(&run, &sample::pass(), &mut out).unwrap();
     assert!(String::from_utf8(out).unwrap().contains("\x1b[1m"));
 }
 
@@ -145,5 +136,5 @@ fn a_run_without_v8() {
     let mut run = sample::run();
     run.processes.truncate(1);
     run.lanes.clear();
-    golden("no_v8", &shown(&run, &pass(), 100));
+    golden("no_v8", &shown(&run, &sample::pass(), 100));
 }
