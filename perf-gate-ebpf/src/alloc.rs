@@ -4,8 +4,8 @@
 //! where it has been; between two such points the difference of `top` is what was allocated.
 //!
 //! Whenever the books are closed outside of a boundary, `top` must still lie in the page where it was
-//! left, not before it. If not, an area was replaced behind our back: that is a *break*, counted, and
-//! makes the figure unproven instead of wrong.
+//! left, not before it, and where there was no area none may have appeared. If not, an area was replaced
+//! behind our back: that is a *break*, counted, and makes the figure unproven instead of wrong.
 
 use crate::{
     atomic,
@@ -207,9 +207,7 @@ unsafe fn settle(hit: &Hit, b: *mut Background) {
         }
         if let Some(iso) = hit.iso((*b).heap) {
             atomic::add(&raw mut (*iso).background_bytes, bytes);
-            atomic::add(&raw mut (*iso).background_breaks, (*b).set.breaks);
         }
-        (*b).set.breaks = 0;
     }
 }
 

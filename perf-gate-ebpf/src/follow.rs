@@ -1,7 +1,7 @@
-//! The process tree. Children of a watched process are watched from their fork; at every exec the
-//! process is sent SIGSTOP before its first instruction, so that the supervisor can look at the new
-//! program, attach to it when it is a node, and continue it. The record of a process whose last
-//! thread is gone moves to the map of the dead.
+//! The process tree. Children of a watched process are watched from their fork; every exec is announced,
+//! so that the supervisor can look at the new program while that is held at its start. Where nothing can
+//! hold it, the process is sent SIGSTOP before its first instruction instead. The record of a process
+//! whose last thread is gone moves to the map of the dead.
 
 use crate::{
     atomic,

@@ -1,8 +1,8 @@
 //! The layout shared by the kernel programs and the supervisor.
 //!
 //! Every type here is `repr(C)`, padded by hand and size-checked, because both sides read the same
-//! bytes: the kernel writes them into BPF maps, the supervisor copies them out. Change anything and
-//! raise [`ABI_VERSION`]; the supervisor refuses an object that was built for another one.
+//! bytes: the kernel writes them into BPF maps, the supervisor copies them out. The supervisor's build
+//! refuses an object that was not built from this very source (`perf-gate-user/build.rs`).
 //!
 //! Units: `*_ns` are nanoseconds of `CLOCK_MONOTONIC`, `*_bytes` are bytes, all else are counts.
 #![no_std]
@@ -10,9 +10,6 @@
 pub mod records;
 
 pub use records::*;
-
-/// Raised with every change of this crate's public layout.
-pub const ABI_VERSION: u32 = 3;
 
 /// What one probe hit means to the kernel side. The discriminant is the low byte of the attach
 /// cookie, so that one entry program and one return program serve every probe of the table.

@@ -161,9 +161,8 @@ pub struct Iso {
     pub pages: [u64; SPACES],
     /// Areas of its own thread.
     pub set: LabSet,
-    /// Bytes and breaks of its background threads.
+    /// Bytes of its background threads.
     pub background_bytes: u64,
-    pub background_breaks: u64,
     /// Windows begun so far.
     pub windows: u64,
     /// Number of the open window, 0 when none is.
@@ -245,15 +244,13 @@ pub struct Config {
     pub task_pid_offset: u32,
     /// Whether each exec in the tree is stopped until the supervisor continues it.
     pub stop_at_exec: u32,
-    /// Whether collections are written to the timeline.
-    pub timeline: u32,
+    pub pad: u32,
     /// What a process must say to have its markers believed; below 2^31.
     pub nonce: u64,
 }
 
 pub const CONTROL_EXEC: u32 = 1;
 pub const CONTROL_EXIT: u32 = 2;
-pub const CONTROL_FORK: u32 = 3;
 
 /// A change in the process tree.
 #[repr(C)]
@@ -299,7 +296,7 @@ const _: () = {
                 + 16
                 + 8 * SPACES
                 + size_of::<LabSet>()
-                + 48
+                + 40
     );
     assert!(size_of::<Thread>() == 120);
     assert!(size_of::<Lab>() == 32);

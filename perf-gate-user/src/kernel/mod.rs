@@ -6,6 +6,7 @@
 //! foretells it.
 
 mod attempt;
+pub mod bpf;
 pub mod btf;
 pub mod preflight;
 

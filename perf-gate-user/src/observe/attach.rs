@@ -5,10 +5,8 @@
 //! by process; such links cost every process that maps the binary, so they come second. Kernels
 //! before 6.6 know only perf events, one a point, which see every process.
 
-use super::{
-    bpf::{self, Link, Point, Scope},
-    kernel_side::KernelSide,
-};
+use super::kernel_side::KernelSide;
+use crate::kernel::bpf::{self, Link, Point, Scope};
 use crate::v8::plan::{Plan, PointKind};
 use perf_event::{Builder, Counter, events::Software};
 use perf_gate_ebpf::Cookie;

@@ -112,6 +112,18 @@ fn external(p: &Proc) -> External {
     }
 }
 
+/// Where an isolate's records belong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Owner {
+    pub pid: u32,
+    /// Its number in the process.
+    pub isolate: u32,
+    pub v8: Option<Version>,
+}
+
+/// By [`Iso::seq`].
+pub type Owners = HashMap<u64, Owner>;
+
 /// Everything that turns into a [`model::Run`]'s processes, lanes and doubts.
 pub struct Collected {
     pub processes: Vec<Process>,
@@ -135,13 +147,18 @@ pub fn collect(
     let mut doubts = tree.doubts.clone();
     doubts.extend(loss_doubts(losses));
     let pids: HashMap<u32, u32> = tree.all.iter().map(|w| (w.tgid, w.pid)).collect();
-    let mut index_of: HashMap<u64, (u32, u32)> = HashMap::new();
+    let mut owners: Owners = HashMap::new();
     let mut processes = Vec::new();
     for w in &tree.all {
         let image = w.node.map(|id| images.node(id));
         let isos = tree.isolates.get(&w.proc_id).map_or(&[][..], |v| v);
         for (index, iso) in isos.iter().enumerate() {
-            index_of.insert(iso.seq, (w.pid, index as u32));
+            let owner = Owner {
+                pid: w.pid,
+                isolate: index as u32,
+                v8: image.and_then(|i| i.plan.version()),
+            };
+            owners.insert(iso.seq, owner);
             let sum: u64 = iso.gcs.iter().sum();
             // One may be cut off between its prologue and its collector when the process dies.
             if sum > iso.begun || iso.begun - sum > u64::from(iso.gone_ns == 0) {
@@ -157,11 +174,11 @@ pub fn collect(
         processes.push(process(w, image, isos, &pids));
     }
     let lanes = lanes(images, ops, &processes);
-    let windows = super::windows::collect(tree, images, &index_of);
+    let windows = super::windows::collect(tree, &owners);
     let hits = ops.iter().map(|o| o.hits).sum();
     let timeline = events
         .iter()
-        .map(|e| gc_event(e, tree, images, &index_of, began_ns))
+        .map(|e| gc_event(e, &owners, began_ns))
         .collect();
     Collected {
         processes,
@@ -311,26 +328,18 @@ fn loss_doubts(l: Losses) -> Vec<String> {
         .collect()
 }
 
-fn gc_event(
-    e: &GcEvent,
-    tree: &Tree,
-    images: &Images,
-    index_of: &HashMap<u64, (u32, u32)>,
-    began_ns: u64,
-) -> model::GcEvent {
-    let (pid, isolate) = index_of.get(&e.iso_seq).copied().unwrap_or((e.tgid, 0));
-    let v8 = tree
-        .all
-        .iter()
-        .find(|w| w.proc_id == e.proc_id)
-        .and_then(|w| w.node)
-        .and_then(|id| images.node(id).plan.version());
+fn gc_event(e: &GcEvent, owners: &Owners, began_ns: u64) -> model::GcEvent {
+    let unknown = Owner {
+        pid: e.tgid,
+        ..Owner::default()
+    };
+    let owner = owners.get(&e.iso_seq).copied().unwrap_or(unknown);
     model::GcEvent {
         t_ns: e.t_ns.saturating_sub(began_ns),
-        pid,
-        isolate,
+        pid: owner.pid,
+        isolate: owner.isolate,
         kind: KIND_NAMES[(e.kind as usize).min(KIND_NAMES.len() - 1)],
-        reason: reasons::text(v8, e.reason).into_owned(),
+        reason: reasons::text(owner.v8, e.reason).into_owned(),
         forced: u64::from(e.flags) & perf_gate_ebpf::FLAG_FORCED != 0,
         pause_ns: e.pause_ns,
     }

@@ -4,12 +4,12 @@
 
 use super::{
     attach::{AttachError, Links, Targets},
-    bpf::Scope,
     kernel_side::KernelSide,
     proof::{self, Proof},
 };
 use crate::{
     elf::{self, Image as Elf},
+    kernel::bpf::Scope,
     model::Lane,
     v8::{cache, locate, plan::Plan},
 };
@@ -121,23 +121,21 @@ impl Images {
     pub fn look(&mut self, pid: u32) -> Result<Option<NodeId>, String> {
         let exe = PathBuf::from(format!("/proc/{pid}/exe"));
         let (file, id) = open(&exe).map_err(|e| format!("its executable cannot be opened: {e}"))?;
-        if let Some(seen) = self.seen.get(&id) {
-            return match seen {
-                Seen::Node(node) => Ok(Some(*node)),
-                Seen::Other => Ok(None),
-                Seen::Unreadable(why) => Err(why.clone()),
-            };
-        }
-        let seen = self.examine(pid, file);
-        let out = match &seen {
-            Seen::Node(node) => Ok(Some(*node)),
-            Seen::Other => Ok(None),
-            Seen::Unreadable(why) => Err(why.clone()),
+        // What a program was the first time, it stays: also one whose library another environment would
+        // find elsewhere.
+        let seen = match self.seen.get(&id) {
+            Some(seen) => seen.clone(),
+            None => {
+                let seen = self.examine(pid, file);
+                self.seen.insert(id, seen.clone());
+                seen
+            }
         };
-        // A program without V8 of its own may be given another library by another environment, so
-        // only what is in the file itself is remembered for good.
-        self.seen.insert(id, seen);
-        out
+        match seen {
+            Seen::Node(node) => Ok(Some(node)),
+            Seen::Other => Ok(None),
+            Seen::Unreadable(why) => Err(why),
+        }
     }
 
     fn examine(&mut self, pid: u32, file: File) -> Seen {

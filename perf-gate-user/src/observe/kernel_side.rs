@@ -1,7 +1,7 @@
 //! The loaded object: its maps under their names, its programs, its rings. One value owns all of it;
 //! dropping it (or dying) leaves nothing behind, since nothing is pinned.
 
-use super::bpf::{self, Code, Link, Refused, UPROBE_MULTI};
+use crate::kernel::bpf::{self, Code, Link, Refused, UPROBE_MULTI};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya_log::EbpfLogger;
 use aya_obj::{
@@ -145,7 +145,8 @@ impl KernelSide {
             .map_err(|_| KernelError::Object("loading it failed".into()))?
             .into_iter()
             .collect::<Result<Vec<_>, KernelError>>()?;
-        let multi = bpf::has_uprobe_multi(entry.as_fd());
+        // Whatever else is wrong shows when the first link is made.
+        let multi = bpf::has_uprobe_multi(entry.as_fd()).unwrap_or(true);
         if !multi {
             (entry, at_return) = probes(0)?;
         }

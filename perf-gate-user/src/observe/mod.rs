@@ -6,7 +6,6 @@
 //! timeline until the tree is gone.
 
 mod attach;
-mod bpf;
 mod collect;
 mod counters;
 mod detach;
@@ -139,7 +138,7 @@ pub fn watch(request: Request, inherited: &Inherited) -> Result<Run, ObserveErro
         root_pid: child,
         task_pid_offset,
         stop_at_exec: u32::from(hold.is_none()),
-        timeline: 1,
+        pad: 0,
         nonce: marks.as_ref().map_or(0, |m| m.nonce),
     };
     side.config.set(0, config, 0).map_err(KernelError::from)?;
@@ -236,16 +235,16 @@ impl Loop<'_> {
             let timeout = next_sample.saturating_duration_since(Instant::now());
             let timeout = PollTimeout::try_from(timeout + Duration::from_millis(1))
                 .unwrap_or(PollTimeout::from(50u8));
+            // The timeline wakes nobody: it is emptied whenever something else does.
             let mut fds = [
                 PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.side.control.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.side.timeline.as_fd(), PollFlags::POLLIN),
             ];
             let polled = match &self.hold {
                 Some(hold) => {
-                    let [a, b, c] = fds;
+                    let [a, b] = fds;
                     poll(
-                        &mut [a, b, c, PollFd::new(hold.as_fd(), PollFlags::POLLIN)],
+                        &mut [a, b, PollFd::new(hold.as_fd(), PollFlags::POLLIN)],
                         timeout,
                     )
                 }

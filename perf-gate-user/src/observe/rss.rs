@@ -3,11 +3,11 @@
 //! what V8 and the backing stores held then, so that peak and end can be split.
 
 use crate::model;
-use perf_gate_ebpf::Proc;
+use perf_gate_ebpf::{PAGE_BITS, Proc};
 use std::fs;
 
 /// A V8 page (`kRegularPageSize`, 256 KiB on x86-64; src/base/build_config.h).
-pub const PAGE_BYTES: u64 = 262_144;
+pub const PAGE_BYTES: u64 = 1 << PAGE_BITS;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sample {

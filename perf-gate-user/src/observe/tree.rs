@@ -15,8 +15,7 @@ use super::{
 };
 use crate::model::{self, End};
 use perf_gate_ebpf::{
-    AddrKey, CONTROL_EXEC, CONTROL_EXIT, Control, HeapKey, Iso, PROC_EXECED, Proc, Window,
-    WindowKey,
+    AddrKey, CONTROL_EXEC, CONTROL_EXIT, Control, HeapKey, Iso, Proc, Window, WindowKey,
 };
 use procfs::process::Process as Procfs;
 use std::{
@@ -63,8 +62,6 @@ pub struct Tree {
     root_counters: Option<Counters>,
     pub isolates: Isolates,
     pub windows: Vec<(WindowKey, Window)>,
-    /// Processes that forked from the tree and ended without an exec.
-    pub forked_only: u64,
     /// New programs are held at their start, not stopped at their exec.
     holding: bool,
     /// Announced, and not yet at the hold.
@@ -82,7 +79,6 @@ impl Tree {
             root_counters,
             isolates: Isolates::new(),
             windows: Vec::new(),
-            forked_only: 0,
             holding,
             coming: Vec::new(),
             detacher: Detacher::new(),
@@ -253,13 +249,9 @@ impl Tree {
     fn on_exit(&mut self, c: &Control, kernel: &mut KernelSide) {
         match self.live.remove(&c.tgid) {
             Some(index) => self.settle(index, kernel, End::Unknown),
+            // It forked and never came to a program of its own.
             None => {
-                if let Ok(p) = kernel.dead_procs.get(&c.proc_id, 0) {
-                    if p.flags & PROC_EXECED == 0 {
-                        self.forked_only += 1;
-                    }
-                    let _ = kernel.dead_procs.remove(&c.proc_id);
-                }
+                let _ = kernel.dead_procs.remove(&c.proc_id);
             }
         }
     }
@@ -353,19 +345,16 @@ impl Tree {
         }
     }
 
-    /// Samples the memory of every node that runs; true when there is one.
-    pub fn sample(&mut self, kernel: &mut KernelSide) -> bool {
-        let mut any = false;
+    /// Samples the memory of every node that runs.
+    pub fn sample(&mut self, kernel: &mut KernelSide) {
         self.harvest_ended(kernel);
         for (tgid, &index) in &self.live {
             let w = &mut self.all[index];
             if w.node.is_some() {
-                any = true;
                 let record = kernel.procs.get(tgid, 0).ok();
                 w.rss.sample(w.pid, record.as_ref());
             }
         }
-        any
     }
 
     /// Closes the books: what still runs is read as it stands, ends that only a pidfd knows are asked,
@@ -415,32 +404,14 @@ fn arguments(pid: u32) -> Vec<String> {
 
 /// Drops what a process that is gone left in the maps of addresses, so that they do not fill up.
 fn forget_addresses(kernel: &mut KernelSide, proc_id: u64) {
-    let mine = |k: &AddrKey| k.proc_id == proc_id;
-    let large: Vec<_> = kernel
-        .large
-        .keys()
-        .filter_map(Result::ok)
-        .filter(mine)
-        .collect();
-    for key in large {
-        let _ = kernel.large.remove(&key);
-    }
-    let markers: Vec<_> = kernel
-        .markers
-        .keys()
-        .filter_map(Result::ok)
-        .filter(mine)
-        .collect();
-    for key in markers {
-        let _ = kernel.markers.remove(&key);
-    }
-    let stores: Vec<_> = kernel
-        .stores
-        .keys()
-        .filter_map(Result::ok)
-        .filter(mine)
-        .collect();
-    for key in stores {
-        let _ = kernel.stores.remove(&key);
+    for map in [&mut kernel.large, &mut kernel.markers, &mut kernel.stores] {
+        let mine: Vec<AddrKey> = map
+            .keys()
+            .filter_map(Result::ok)
+            .filter(|k| k.proc_id == proc_id)
+            .collect();
+        for key in mine {
+            let _ = map.remove(&key);
+        }
     }
 }

@@ -2,23 +2,18 @@
 //! a call on V8 10): what empty windows of the same isolate read is taken off every other window of it.
 
 use super::{
-    collect::{kinds, short_name},
-    images::Images,
+    collect::{Owner, Owners, kinds, short_name},
     tree::Tree,
 };
-use crate::{model, v8::Version};
+use crate::model;
 use perf_gate_ebpf::{SPACES, Window};
 use std::collections::{BTreeMap, HashMap};
 
 /// Id of windows that hold nothing, by which the helper measures the marker.
 const EMPTY: u64 = 0;
 
-/// All windows of the run, in order of their begin. `index_of`: process id and number of an isolate.
-pub fn collect(
-    tree: &Tree,
-    images: &Images,
-    index_of: &HashMap<u64, (u32, u32)>,
-) -> Vec<model::Window> {
+/// All windows of the run, in order of their begin.
+pub fn collect(tree: &Tree, owners: &Owners) -> Vec<model::Window> {
     let mut records: Vec<_> = tree.windows.iter().collect();
     records.sort_by_key(|(key, w)| (w.begin_ns, *key));
     let mut markers: HashMap<u64, [u64; SPACES]> = HashMap::new();
@@ -34,40 +29,28 @@ pub fn collect(
         .into_iter()
         .filter(|(_, w)| w.id != EMPTY)
         .map(|(key, w)| {
-            let (pid, isolate) = index_of.get(&key.iso_seq).copied().unwrap_or_default();
-            let v8 = tree
-                .all
-                .iter()
-                .find(|p| p.proc_id == w.proc_id)
-                .and_then(|p| p.node)
-                .and_then(|id| images.node(id).plan.version());
-            window(w, pid, isolate, markers.get(&key.iso_seq), v8)
+            let owner = owners.get(&key.iso_seq).copied().unwrap_or_default();
+            window(w, owner, markers.get(&key.iso_seq))
         })
         .collect()
 }
 
-fn window(
-    w: &Window,
-    pid: u32,
-    isolate: u32,
-    marker: Option<&[u64; SPACES]>,
-    v8: Option<Version>,
-) -> model::Window {
+fn window(w: &Window, owner: Owner, marker: Option<&[u64; SPACES]>) -> model::Window {
     let f = &w.figures;
     let mut allocated: BTreeMap<String, u64> = BTreeMap::new();
     for id in 0..SPACES {
         let own = marker.map_or(0, |m| m[id]);
         let bytes = f.spaces[id].saturating_sub(own);
         if bytes != 0 {
-            allocated.insert(short_name(v8, id as u32), bytes);
+            allocated.insert(short_name(owner.v8, id as u32), bytes);
         }
     }
     if f.large_bytes != 0 {
         allocated.insert("large".to_owned(), f.large_bytes);
     }
     model::Window {
-        pid,
-        isolate,
+        pid: owner.pid,
+        isolate: owner.isolate,
         id: w.id,
         scale: w.scale,
         closed: w.closed != 0,

@@ -4,10 +4,9 @@
 
 use super::truth::{self, Outcome, Snapshot};
 use crate::{
-    kernel,
+    kernel::{self, bpf::Scope},
     observe::{
         attach::{Links, Targets},
-        bpf::Scope,
         kernel_side::{self, KernelSide},
         marks::MarkFile,
         pidfd,
@@ -56,6 +55,7 @@ pub fn control(
     let exe = executable(pid);
     let mut side = KernelSide::load().map_err(|e| e.to_string())?;
     side.follow().map_err(|e| e.to_string())?;
+    let task_pid_offset = kernel::btf::task_pid_offset().unwrap_or(0);
     let mut outcomes = Vec::new();
     let minor_flag = if plan.version().is_none_or(|v| v.major >= MINOR_MS_SINCE) {
         "--minor-ms"
@@ -63,8 +63,15 @@ pub fn control(
         "--minor-mc"
     };
     for minor in [None, Some(minor_flag)] {
-        let mut conversation =
-            Conversation::begin(&mut side, &exe, minor, targets, identity, inherited)?;
+        let mut conversation = Conversation::begin(
+            &mut side,
+            &exe,
+            minor,
+            targets,
+            task_pid_offset,
+            identity,
+            inherited,
+        )?;
         outcomes.extend(conversation.hold(plan)?);
     }
     Ok(outcomes)
@@ -103,6 +110,7 @@ impl<'a> Conversation<'a> {
         exe: &std::path::Path,
         minor: Option<&str>,
         targets: &Targets<'_>,
+        task_pid_offset: u32,
         identity: &Identity,
         inherited: &Inherited,
     ) -> Result<Self, String> {
@@ -135,9 +143,9 @@ impl<'a> Conversation<'a> {
             ns_dev,
             ns_ino,
             root_pid: suspended.pid(),
-            task_pid_offset: kernel::btf::task_pid_offset().unwrap_or(0),
+            task_pid_offset,
             stop_at_exec: 1,
-            timeline: 0,
+            pad: 0,
             nonce: marks.nonce,
         };
         side.config

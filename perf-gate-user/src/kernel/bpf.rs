@@ -5,7 +5,9 @@
 //! hold the data, and the few commands between are here: load a program, attach it to function
 //! entries or returns by one link, to a perf event, or to a raw tracepoint.
 
-use aya_obj::generated::{bpf_attach_type::BPF_PERF_EVENT, bpf_attr, bpf_cmd};
+use aya_obj::generated::{
+    bpf_attach_type::BPF_PERF_EVENT, bpf_attr, bpf_cmd, bpf_map_type::BPF_MAP_TYPE_ARRAY,
+};
 use std::{
     ffi::CStr,
     io, mem,
@@ -126,12 +128,16 @@ pub fn uprobe_multi(
 
 /// Whether this kernel knows `uprobe_multi` links. A path that cannot exist is refused with ENOENT by
 /// one that does (it looks the path up), and with EINVAL by one that does not.
-#[must_use]
-pub fn has_uprobe_multi(program: BorrowedFd<'_>) -> bool {
+///
+/// # Errors
+/// Any other refusal.
+pub fn has_uprobe_multi(program: BorrowedFd<'_>) -> io::Result<bool> {
     let nowhere = c"/proc/self/perf-gate-no-such-file";
     match uprobe_multi(program, nowhere, &[(0, 0)], Scope::Everyone, false) {
-        Err(e) => e.raw_os_error() != Some(libc::EINVAL),
-        Ok(_) => true,
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(e) => Err(e),
+        Ok(_) => Ok(true),
     }
 }
 
@@ -161,6 +167,21 @@ pub fn raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::Result<Link> 
     u.name = name.as_ptr() as u64;
     u.prog_fd = program.as_raw_fd() as u32;
     bpf(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(Link)
+}
+
+/// Creates an array of one word.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn array_of_one() -> io::Result<OwnedFd> {
+    let mut attr = zeroed();
+    // SAFETY: BPF_MAP_CREATE reads this member of the union.
+    let u = unsafe { &mut attr.__bindgen_anon_1 };
+    u.map_type = BPF_MAP_TYPE_ARRAY as u32;
+    u.key_size = 4;
+    u.value_size = 8;
+    u.max_entries = 1;
+    bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr)
 }
 
 /// Writes the one element of a global-data map.
