@@ -55,6 +55,22 @@ pub fn tear_down(hit: &Hit, heap: u64) {
     }
 }
 
+/// V8 has summed up the objects of this thread's isolate.
+#[inline(always)]
+pub fn sized(hit: &Hit, bytes: u64) {
+    if let Some(t) = hit.thread() {
+        // SAFETY: both point into map values of this thread.
+        unsafe {
+            if let Some(iso) = hit.iso((*t).heap)
+                && (*iso).tid == hit.pid_tgid as u32
+            {
+                (*iso).live_bytes = bytes;
+                (*iso).live_reads += 1;
+            }
+        }
+    }
+}
+
 #[inline(always)]
 pub fn promote(hit: &Hit) {
     if let Some(t) = hit.thread() {

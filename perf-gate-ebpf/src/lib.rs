@@ -76,13 +76,15 @@ pub enum Op {
     ProcessExit = 26,
     /// `a0` = `LocalHeap*`, about to end.
     LocalHeapGone = 27,
+    /// Returns the bytes of the live and not yet swept objects of this thread's isolate.
+    HeapSize = 28,
 }
 
 /// One more than the largest [`Op`].
 pub const OPS: usize = 32;
 
 impl Op {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::HeapSetUp,
         Self::HeapTearDown,
         Self::PauseStart,
@@ -110,6 +112,7 @@ impl Op {
         Self::Marker,
         Self::ProcessExit,
         Self::LocalHeapGone,
+        Self::HeapSize,
     ];
 }
 
@@ -189,6 +192,9 @@ pub const MARK_BEGIN: u64 = 0;
 pub const MARK_END: u64 = 1;
 /// The process introduces its descriptor: the second time must be [`Config::nonce`].
 pub const MARK_HELLO: u64 = 2;
+/// The isolate's books are to be closed, and the isolate goes by the given number from now on
+/// ([`Iso::token`]), by which a process says which of its isolates it speaks for.
+pub const MARK_ASK: u64 = 3;
 
 /// Log histogram of pauses: 8 steps per power of two, so that a bucket is at most 12.5 % wide.
 pub const HIST_STEPS_LOG2: u32 = 3;

@@ -138,6 +138,7 @@ fn on_return(ctx: RetProbeContext) -> u32 {
     const GROW: u8 = O::WasmGrow as u8;
     const BOUNDARY: u8 = O::LabBoundary as u8;
     const INCREMENTAL: u8 = O::IncrementalStart as u8;
+    const HEAP_SIZE: u8 = O::HeapSize as u8;
     // SAFETY: the context is the one the kernel passed in.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     let Some(hit) = admit(cookie) else { return 0 };
@@ -145,6 +146,7 @@ fn on_return(ctx: RetProbeContext) -> u32 {
     let (rax, rdx) = unsafe { regs::returned(ctx.regs) };
     match Cookie(cookie).op() {
         BOUNDARY | INCREMENTAL => alloc::leave(&hit),
+        HEAP_SIZE => heap::sized(&hit, rax),
         BUFFER_ALLOC => external::alloc_return(&hit, rax),
         BUFFER_REALLOC => external::realloc_return(&hit, rax),
         RESERVE => external::reserve_return(&hit),

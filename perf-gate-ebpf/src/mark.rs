@@ -10,7 +10,7 @@ use crate::{
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
 use perf_gate_ebpf::{
-    AddrKey, Figures, Iso, KINDS, LABS, Lab, MARK_BEGIN, MARK_END, MARK_HELLO, SPACES, Window,
+    AddrKey, Figures, Iso, KINDS, LABS, Lab, MARK_ASK, MARK_BEGIN, MARK_END, MARK_HELLO, SPACES, Window,
     WindowKey,
 };
 
@@ -57,6 +57,8 @@ pub fn marker(hit: &Hit, args: &Args) {
     match what & 3 {
         MARK_BEGIN => begin(hit, iso, what >> 2, scale),
         MARK_END => end(hit, iso),
+        // SAFETY: points into a map value of this thread's isolate.
+        MARK_ASK => unsafe { (*iso).token = what >> 2 },
         _ => {}
     }
 }

@@ -171,6 +171,11 @@ pub struct Iso {
     pub bad_markers: u64,
     /// The books were closed at its very end: `set` is complete.
     pub complete: u64,
+    /// What its own thread calls it, by [`crate::MARK_ASK`]; 0 when it never did.
+    pub token: u64,
+    /// Bytes of its objects when V8 last summed them up, and how often it has.
+    pub live_bytes: u64,
+    pub live_reads: u64,
 }
 
 /// State of a thread between two hits.
@@ -296,7 +301,7 @@ const _: () = {
                 + 16
                 + 8 * SPACES
                 + size_of::<LabSet>()
-                + 40
+                + 64
     );
     assert!(size_of::<Thread>() == 120);
     assert!(size_of::<Lab>() == 32);

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 on_each_node!(all_lanes);
 
-const LANES: [&str; 11] = [
+const LANES: [&str; 12] = [
     "isolate",
     "gc",
     "pause",
@@ -19,6 +19,7 @@ const LANES: [&str; 11] = [
     "large",
     "pages",
     "bytes",
+    "live",
     "window",
 ];
 const PROGRAM: [&str; 2] = [

@@ -216,6 +216,7 @@ fn lane_row(plan: &Plan, lane: Lane) -> Check {
         Lane::Large => "lane large",
         Lane::Pages => "lane pages",
         Lane::Bytes => "lane bytes",
+        Lane::Live => "lane live",
         Lane::Window => "lane window",
     };
     let points = plan.points.iter().filter(|p| p.lane == lane).count();

@@ -132,7 +132,7 @@ fn a_failed_budget_outweighs_the_commands_code() {
 fn a_lane_that_is_not_sound_cannot_vouch() {
     for lane in Lane::ALL {
         // Not needed by any budget; the minor lane only when something minor was seen.
-        let needed = !matches!(lane, Lane::Minor | Lane::Pages | Lane::Window);
+        let needed = !matches!(lane, Lane::Minor | Lane::Pages | Lane::Live | Lane::Window);
         let code = if needed { 2 } else { 0 };
         let unproven = only(lane, |s| s.proven = false);
         assert_eq!(verdict(&unproven, &KEPT).code, code, "{lane:?} unproven");

@@ -26,12 +26,14 @@ pub enum Lane {
     Pages,
     /// Bytes allocated, by space.
     Bytes,
+    /// Bytes of live objects, as V8 sums them up.
+    Live,
     /// Marked windows.
     Window,
 }
 
 impl Lane {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Isolate,
         Self::Gc,
         Self::Pause,
@@ -42,6 +44,7 @@ impl Lane {
         Self::Large,
         Self::Pages,
         Self::Bytes,
+        Self::Live,
         Self::Window,
     ];
 
@@ -58,6 +61,7 @@ impl Lane {
             Self::Large => "large",
             Self::Pages => "pages",
             Self::Bytes => "bytes",
+            Self::Live => "live",
             Self::Window => "window",
         }
     }
@@ -87,6 +91,7 @@ impl Lane {
                 Op::LabBoundary,
                 Op::LocalHeapGone,
             ],
+            Self::Live => &[Op::HeapSize],
             Self::Window => &[Op::Marker, Op::ProcessExit],
         }
     }

@@ -181,6 +181,16 @@ pub const ROWS: &[Row] = &[
               only and passes no collector.",
     },
     Row {
+        op: Op::HeapSize,
+        lane: Lane::Live,
+        function: "Heap::SizeOfObjects",
+        names: &[name("_ZN2v88internal4Heap13SizeOfObjectsEv", THIS)],
+        ret: true,
+        required: ALL,
+        doc: "Called by Isolate::GetHeapStatistics (v8.getHeapStatistics, process.memoryUsage), which on \
+              V8 12+ gives up the allocation areas first, and a few times a collection.",
+    },
+    Row {
         op: Op::BufferAlloc,
         lane: Lane::External,
         function: "NodeArrayBufferAllocator::Allocate",

@@ -98,12 +98,26 @@ if (growable !== undefined && growable.byteLength === 60000) {
 }
 did('stores', sum);
 
+// In a function of its own, or a register of this one might keep the last.
+const fill = (n) => {
+  for (let i = 0; i < n; i++) kept.push(new Array(40000));
+};
 kept = [];
-for (let i = 0; i < 4; i++) kept.push(new Array(40000));
+fill(4);
 // FixedArray: 16 bytes of header, 8 a slot (no pointer compression in node).
 did('large', 4, 4 * (16 + 40000 * 8));
 
+// More of them, as V8 itself sums up what lives.
+fill(16);
+gc();
+gc();
+v8.getHeapStatistics();
+did('live-base');
 kept = [];
+gc();
+v8.getHeapStatistics();
+did('live', 20 * (16 + 40000 * 8));
+
 const room = v8.getHeapSpaceStatistics().find((s) => s.space_name === 'old_space').space_available_size;
 for (let i = 0; i < 50000; i++) kept.push({ a: i, b: i, c: i, d: i });
 // Scavenges copy survivors into old space; a mark-compact would hand over whole new-space pages.

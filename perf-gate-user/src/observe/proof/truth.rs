@@ -9,6 +9,9 @@ const REASON_TESTING: usize = 21;
 /// `kAllocationFailure`.
 const REASON_ALLOCATION_FAILURE: usize = 1;
 
+/// Bytes that may come to life or die beside the control's own objects, allocation areas included.
+const LIVE_SLACK: u64 = 262_144;
+
 /// The figures of the control process at one moment.
 #[derive(Clone)]
 pub struct Snapshot {
@@ -176,6 +179,23 @@ pub fn judge(
                 truth.get(1).copied().unwrap_or(0),
             ),
         ],
+        "live" => {
+            let freed = b.live_bytes.saturating_sub(a.live_bytes);
+            vec![
+                at_least(
+                    Lane::Live,
+                    "bytes of dropped objects",
+                    freed + LIVE_SLACK,
+                    n,
+                ),
+                at_least(
+                    Lane::Live,
+                    "bytes of dropped objects, from above",
+                    n + LIVE_SLACK,
+                    freed,
+                ),
+            ]
+        }
         "pages" => vec![at_least(
             Lane::Pages,
             "old-space pages",
