@@ -195,6 +195,8 @@ pub const MARK_HELLO: u64 = 2;
 /// The isolate's books are to be closed, and the isolate goes by the given number from now on
 /// ([`Iso::token`]), by which a process says which of its isolates it speaks for.
 pub const MARK_ASK: u64 = 3;
+/// Ids of windows from here on are perf-gate's own, opened by its harness; below, the program's.
+pub const OWN_WINDOWS: u64 = 1 << 27;
 
 /// Log histogram of pauses: 8 steps per power of two, so that a bucket is at most 12.5 % wide.
 pub const HIST_STEPS_LOG2: u32 = 3;

@@ -4,7 +4,7 @@ export declare const active: boolean;
 export interface Mark {
   /**
    * Opens a window in the calling thread's isolate. Windows do not nest.
-   * @param id an integer from 1 to 2^28 - 1, yours to choose
+   * @param id an integer from 1 to 2^27 - 1, yours to choose
    * @param scale an integer from 0 to 2^31 - 1, such as the number of iterations; 1 when left out
    * @throws Error when a window is open, RangeError when a number is out of range
    */

@@ -10,7 +10,8 @@ const BEGIN = 0;
 const END = 1;
 const HELLO = 2;
 // Ids and scales must be small integers, or passing them would allocate.
-const MAX_ID = 2 ** 28 - 1;
+// From 2^27 on they are the harness's own.
+const MAX_ID = 2 ** 27 - 1;
 const MAX_SCALE = 2 ** 31 - 1;
 const CALIBRATIONS = 8;
 

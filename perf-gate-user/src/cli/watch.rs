@@ -4,7 +4,7 @@ use super::{args, cache_dir, logger};
 use crate::{
     judge::{self, CANNOT_VOUCH},
     observe::{
-        self, ObserveError, Request,
+        self, ObserveError, Request, Session, Until,
         proof::{Mode, Prover},
     },
     report::{
@@ -94,19 +94,24 @@ fn watch(args: &args::Watch, inherited: Inherited, start: Instant) -> Result<u8,
         _ => Mode::Needed,
     };
     let request = Request {
-        launch: Launch {
-            argv: args.command.clone(),
-            identity: identity.clone(),
-            hold: true,
-            ..Launch::default()
-        },
-        wait_tree: !args.no_wait_tree,
         plans: cache.clone(),
-        prover: Prover::new(mode, cache, identity, Arc::clone(&inherited)),
+        prover: Prover::new(mode, cache, identity.clone(), Arc::clone(&inherited)),
         started,
         start,
     };
-    let run = observe::watch(request, &inherited)?;
+    let launch = Launch {
+        argv: args.command.clone(),
+        identity,
+        hold: true,
+        ..Launch::default()
+    };
+    let until = Until {
+        tree: !args.no_wait_tree,
+        ..Until::default()
+    };
+    let mut session = Session::open(request)?;
+    let ended = session.run(launch, &inherited, until, None)?;
+    let run = session.close(&args.command, ended.end)?;
     let mut verdict = judge::verdict(&run, &args.limits.budgets());
     let judged = verdict.clone();
     // The verdict is printed below, with this among its reasons.

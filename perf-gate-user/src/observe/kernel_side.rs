@@ -183,11 +183,14 @@ impl KernelSide {
         })
     }
 
-    /// Attaches the programs that follow the process tree.
+    /// Attaches the programs that follow the process tree, unless they are.
     ///
     /// # Errors
     /// When the kernel refuses one.
     pub fn follow(&mut self) -> Result<(), KernelError> {
+        if !self.links.is_empty() {
+            return Ok(());
+        }
         for (program, name, c_name) in &self.follow {
             let link = bpf::raw_tracepoint(program.as_fd(), c_name)
                 .map_err(|e| KernelError::Tracepoint(name, e))?;

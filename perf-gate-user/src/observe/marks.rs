@@ -7,7 +7,7 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{self, Read as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// Names the file and the number to the marking helper, as `PATH:NUMBER`.
@@ -39,6 +39,12 @@ impl MarkFile {
         Ok(made)
     }
 
+    /// The folder that it lies in, which is the program's user's.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn path(&self) -> PathBuf {
         self.dir.join("mark")
     }
@@ -60,7 +66,7 @@ impl MarkFile {
 
 impl Drop for MarkFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.path());
-        let _ = fs::remove_dir(&self.dir);
+        // With whatever was put beside it: pipes, questions.
+        let _ = fs::remove_dir_all(&self.dir);
     }
 }

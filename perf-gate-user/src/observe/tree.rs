@@ -52,7 +52,7 @@ pub struct Watched {
     pidfd: Option<Pidfd>,
 }
 
-/// All processes of a run, in order of their first exec.
+/// All processes of a session, in order of their first exec.
 pub struct Tree {
     pub all: Vec<Watched>,
     /// Thread-group id to index in `all`, of those that run.
@@ -71,17 +71,39 @@ pub struct Tree {
 
 impl Tree {
     #[must_use]
-    pub fn new(root_counters: Option<Counters>, holding: bool) -> Self {
+    pub fn new() -> Self {
         Self {
             all: Vec::new(),
             live: HashMap::new(),
             doubts: Vec::new(),
-            root_counters,
+            root_counters: None,
             isolates: Isolates::new(),
             windows: Vec::new(),
-            holding,
+            holding: false,
             coming: Vec::new(),
             detacher: Detacher::new(),
+        }
+    }
+
+    /// A program of ours is about to begin: its counters, and whether it is held at its start.
+    pub fn expect(&mut self, counters: Option<Counters>, holding: bool) {
+        self.root_counters = counters;
+        self.holding = holding;
+    }
+
+    /// The running image of a process.
+    pub fn running(&self, tgid: u32) -> Option<&Watched> {
+        self.live.get(&tgid).map(|&index| &self.all[index])
+    }
+
+    /// Kills every process of the tree.
+    pub fn kill(&self, kernel: &KernelSide) {
+        for (tgid, proc) in kernel.procs.iter().filter_map(Result::ok) {
+            let pid = self.running(tgid).map_or(proc.ns_pid, |w| w.pid);
+            if pid > 1 {
+                // One that is gone already is what was wanted.
+                let _ = super::pidfd::kill(pid, libc::SIGKILL);
+            }
         }
     }
 

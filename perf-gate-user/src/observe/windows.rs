@@ -6,11 +6,11 @@ use super::{
     tree::Tree,
 };
 use crate::model;
-use perf_gate_ebpf::{SPACES, Window};
+use perf_gate_ebpf::{OWN_WINDOWS, SPACES, Window};
 use std::collections::{BTreeMap, HashMap};
 
 /// Id of windows that hold nothing, by which the helper measures the marker.
-const EMPTY: u64 = 0;
+pub const EMPTY: u64 = 0;
 
 /// All windows of the run, in order of their begin.
 pub fn collect(tree: &Tree, owners: &Owners) -> Vec<model::Window> {
@@ -27,7 +27,7 @@ pub fn collect(tree: &Tree, owners: &Owners) -> Vec<model::Window> {
     }
     records
         .into_iter()
-        .filter(|(_, w)| w.id != EMPTY)
+        .filter(|(_, w)| w.id != EMPTY && w.id < OWN_WINDOWS)
         .map(|(key, w)| {
             let owner = owners.get(&key.iso_seq).copied().unwrap_or_default();
             window(w, owner, markers.get(&key.iso_seq))

@@ -19,7 +19,11 @@ use std::{
 
 use libc::{c_char, gid_t, pid_t, uid_t};
 
-use super::{hold, inherit::Inherited, search::is_absence};
+use super::{
+    hold,
+    inherit::{Inherited, set_ignored},
+    search::is_absence,
+};
 
 /// How far the child came, or where it failed. Travels over the status pipe as a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,18 +177,11 @@ pub(super) unsafe fn run(plan: &Plan<'_>, ends: &Ends) -> ! {
 
 /// Gives back what perf-gate inherited; the mask last, so that nothing arrives half-way.
 unsafe fn restore(plan: &Plan<'_>) {
-    // SAFETY: see `run`. A zeroed sigaction is SIG_DFL without flags. Numbers that the C library
-    // keeps for itself, and SIGKILL and SIGSTOP, are refused, which is fine.
+    for (signal, ignored) in (0..).zip(&plan.inherited.ignored).skip(1) {
+        set_ignored(signal, *ignored);
+    }
+    // SAFETY: see `run`.
     unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        for (signal, ignored) in (0..).zip(&plan.inherited.ignored).skip(1) {
-            action.sa_sigaction = if *ignored {
-                libc::SIG_IGN
-            } else {
-                libc::SIG_DFL
-            };
-            libc::sigaction(signal, &raw const action, null_mut());
-        }
         for (resource, limit) in &plan.inherited.limits {
             libc::prlimit64(0, *resource, limit, null_mut());
         }

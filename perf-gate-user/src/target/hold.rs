@@ -253,6 +253,47 @@ unsafe fn answer(listener: RawFd, id: u64) {
     };
 }
 
+/// Removes the files of a folder: pipes and questions that came to lie beside what is known by name.
+unsafe fn empty(folder: &CString) {
+    /// Byte offsets in `struct linux_dirent64` (include/linux/dirent.h).
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut entries = [0u8; 4096];
+    // SAFETY: the buffer is ours and of the length given; the kernel ends names in it with a NUL.
+    unsafe {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let fd = libc::open(folder.as_ptr(), flags);
+        if fd < 0 {
+            return;
+        }
+        loop {
+            let got = libc::syscall(
+                libc::SYS_getdents64,
+                fd,
+                entries.as_mut_ptr(),
+                entries.len(),
+            );
+            let Ok(got) = usize::try_from(got) else { break };
+            let mut at = 0;
+            while at + NAME < got {
+                let length = usize::from(u16::from_ne_bytes([
+                    entries[at + LENGTH],
+                    entries[at + LENGTH + 1],
+                ]));
+                libc::unlinkat(fd, entries.as_ptr().add(at + NAME).cast(), 0);
+                if length == 0 {
+                    break;
+                }
+                at += length;
+            }
+            if got == 0 {
+                break;
+            }
+        }
+        libc::close(fd);
+    }
+}
+
 /// The guard's life. System calls only: the process that it was copied from may have had threads.
 unsafe fn guard(
     listener: RawFd,
@@ -277,6 +318,7 @@ unsafe fn guard(
         while readiness(end, -1) == 0 {}
         for path in leftovers {
             if libc::unlink(path.as_ptr()) != 0 {
+                empty(path);
                 libc::rmdir(path.as_ptr());
             }
         }

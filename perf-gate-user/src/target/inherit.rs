@@ -73,12 +73,49 @@ impl Inherited {
     }
 }
 
+/// `struct sigaction` of the kernel on x86-64 (arch/x86/include/uapi/asm/signal.h).
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// Asks the kernel itself: the C library hides the two signals that it keeps for its threads, which a
+/// parent may have ignored like any other, and handles them from the first thread on.
 fn is_ignored(signal: c_int) -> bool {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only reads; the old one is written to our own zeroed memory.
+    let mut old = Action::default();
+    // SAFETY: a null new action only reads; the old one is written to our own memory.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            std::ptr::null::<Action>(),
+            &raw mut old,
+            size_of::<u64>(),
+        )
+    };
+    done == 0 && old.handler == libc::SIG_IGN
+}
+
+/// Ignores a signal, or gives it its default action; SIGKILL and SIGSTOP refuse. For the fresh child:
+/// makes one system call.
+pub(super) fn set_ignored(signal: c_int, ignored: bool) {
+    let new = Action {
+        handler: if ignored { libc::SIG_IGN } else { libc::SIG_DFL },
+        ..Action::default()
+    };
+    // SAFETY: the new action is only read and runs no code of ours.
     unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
-            && action.assume_init().sa_sigaction == libc::SIG_IGN
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            &raw const new,
+            std::ptr::null_mut::<Action>(),
+            size_of::<u64>(),
+        );
     }
 }
 
