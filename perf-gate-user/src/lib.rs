@@ -11,5 +11,6 @@ pub mod kernel;
 pub mod model;
 pub mod observe;
 pub mod report;
+pub mod scenario;
 pub mod target;
 pub mod v8;

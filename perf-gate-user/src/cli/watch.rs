@@ -15,6 +15,7 @@ use crate::{
         output::{Output, OutputError},
         terminal::Terminal,
     },
+    scenario::Desk,
     target::{Identity, IdentityError, Inherited, Launch},
 };
 use std::{
@@ -110,7 +111,9 @@ fn watch(args: &args::Watch, inherited: Inherited, start: Instant) -> Result<u8,
         ..Until::default()
     };
     let mut session = Session::open(request)?;
-    let ended = session.run(launch, &inherited, until, None)?;
+    // A program that measures scenarios of its own asks for figures and verdicts while it runs.
+    let mut desk = Desk::new(owner);
+    let ended = session.run(launch, &inherited, until, Some(&mut desk))?;
     let run = session.close(&args.command, ended.end)?;
     let mut verdict = judge::verdict(&run, &args.limits.budgets());
     let judged = verdict.clone();

@@ -8,8 +8,11 @@
 //! vouch* (2), which outweighs *failed* (1). A failed budget in turn outweighs the command's own exit
 //! code, which decides when every budget is kept or none was set.
 
+pub mod detector;
 mod limit;
 mod needs;
+pub mod scenario;
+pub mod text;
 
 pub use limit::{LimitError, parse_count, parse_limit};
 
