@@ -6,6 +6,11 @@
 //! times 7N. Under `--jitless` nothing is compiled and every slope must be that integer; each object or
 //! array literal then carries an AllocationMemento (map and allocation site, 16 bytes).
 
+mod isolates;
+mod layouts;
+mod pretenured;
+mod zero;
+
 use perf_gate_tests::{Node, Observed, Watch, fixture, on_each_node};
 use serde_json::Value;
 
@@ -111,7 +116,17 @@ fn sound(run: &Observed) {
 }
 
 fn interpreted(node: &Node) {
-    exact(kinds(node, &["--jitless"], true, 8), &[0, 1]);
+    let run = kinds(node, &["--jitless"], true, 8);
+    for kind in ["scavenges", "mark_compacts"] {
+        let across = run.of("window").filter_map(|w| w[kind].as_u64());
+        assert!(across.sum::<u64>() > 0, "no {kind} in any window");
+    }
+    exact(run, &[0, 1]);
+}
+
+/// What a mark-compact takes is not made anew in windows: no row depends on when V8 collects.
+fn after_collections(node: &Node) {
+    exact(kinds(node, &["--jitless", "--expose-gc"], false, 3), &[0]);
 }
 
 /// New space of pages instead of semi-spaces.
@@ -206,4 +221,11 @@ fn budget(node: &Node) {
     let _ = run("800000000").expect_code(0);
 }
 
-on_each_node!(interpreted, paged_new_space, compiled, ends, budget);
+on_each_node!(
+    interpreted,
+    after_collections,
+    paged_new_space,
+    compiled,
+    ends,
+    budget
+);
