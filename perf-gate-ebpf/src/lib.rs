@@ -78,13 +78,19 @@ pub enum Op {
     LocalHeapGone = 27,
     /// Returns the bytes of the live and not yet swept objects of this thread's isolate.
     HeapSize = 28,
+    /// `a0` = `Isolate*`, `a1` = resource: a string gets its characters from it; returns null on failure.
+    /// Immediate: byte offset of the resource's length, plus [`TWO_BYTE`].
+    StringAlloc = 29,
+    /// `a0` = resource, immediate as above: it ends. With immediate 0, `a1` = by how many bytes the memory
+    /// that an embedder holds for an isolate has grown: minus those of the string that ends.
+    StringFree = 30,
 }
 
 /// One more than the largest [`Op`].
 pub const OPS: usize = 32;
 
 impl Op {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         Self::HeapSetUp,
         Self::HeapTearDown,
         Self::PauseStart,
@@ -113,6 +119,8 @@ impl Op {
         Self::ProcessExit,
         Self::LocalHeapGone,
         Self::HeapSize,
+        Self::StringAlloc,
+        Self::StringFree,
     ];
 }
 
@@ -120,6 +128,8 @@ impl Op {
 pub const NO_ARG: u8 = 0xf;
 /// Slot of `a2` of [`Op::WasmGrow`] on builds that return the flag in al.
 pub const GROW_FLAG_IN_RAX: u8 = 0;
+/// In the immediate of [`Op::StringAlloc`]: its characters are of two bytes.
+pub const TWO_BYTE: u8 = 1;
 /// First argument slot that lies on the stack: slot 6 is `*(u64*)(rsp + 8)` at function entry.
 pub const STACK_ARG: u8 = 6;
 

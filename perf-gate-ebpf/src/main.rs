@@ -18,6 +18,7 @@ mod heap;
 mod maps;
 mod mark;
 mod regs;
+mod strings;
 
 use aya_ebpf::{
     EbpfContext as _,
@@ -93,6 +94,8 @@ fn dispatch_entry(hit: &Hit, cookie: Cookie, args: &Args) {
     const MARKER: u8 = O::Marker as u8;
     const EXIT: u8 = O::ProcessExit as u8;
     const LOCAL_HEAP_GONE: u8 = O::LocalHeapGone as u8;
+    const STRING_ALLOC: u8 = O::StringAlloc as u8;
+    const STRING_FREE: u8 = O::StringFree as u8;
     match cookie.op() {
         SETUP => heap::set_up(hit, args.a0),
         TEARDOWN => heap::tear_down(hit, args.a0),
@@ -124,6 +127,8 @@ fn dispatch_entry(hit: &Hit, cookie: Cookie, args: &Args) {
         MARKER => mark::marker(hit, args),
         EXIT => alloc::finish(hit),
         LOCAL_HEAP_GONE => alloc::local_heap_gone(hit, args.a0),
+        STRING_ALLOC => strings::alloc_entry(hit, args, cookie.immediate()),
+        STRING_FREE => strings::free(hit, args, cookie.immediate()),
         _ => {}
     }
 }
@@ -139,6 +144,7 @@ fn on_return(ctx: RetProbeContext) -> u32 {
     const BOUNDARY: u8 = O::LabBoundary as u8;
     const INCREMENTAL: u8 = O::IncrementalStart as u8;
     const HEAP_SIZE: u8 = O::HeapSize as u8;
+    const STRING_ALLOC: u8 = O::StringAlloc as u8;
     // SAFETY: the context is the one the kernel passed in.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
     let Some(hit) = admit(cookie) else { return 0 };
@@ -147,6 +153,7 @@ fn on_return(ctx: RetProbeContext) -> u32 {
     match Cookie(cookie).op() {
         BOUNDARY | INCREMENTAL => alloc::leave(&hit),
         HEAP_SIZE => heap::sized(&hit, rax),
+        STRING_ALLOC => strings::alloc_return(&hit, rax),
         BUFFER_ALLOC => external::alloc_return(&hit, rax),
         BUFFER_REALLOC => external::realloc_return(&hit, rax),
         RESERVE => external::reserve_return(&hit),

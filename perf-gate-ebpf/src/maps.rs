@@ -40,6 +40,9 @@ pub static LARGE: HashMap<AddrKey, u64> = HashMap::with_max_entries(65_536, ON_D
 /// Living backing stores that bypass the allocator: committed bytes of each.
 #[map]
 pub static STORES: HashMap<AddrKey, u64> = HashMap::with_max_entries(65_536, ON_DEMAND);
+/// How many external strings of each size live.
+#[map]
+pub static STRINGS: HashMap<AddrKey, u64> = HashMap::with_max_entries(65_536, ON_DEMAND);
 /// Allocation areas of background threads.
 #[map]
 pub static BACKGROUND: HashMap<ThreadKey, Background> = HashMap::with_max_entries(4096, ON_DEMAND);

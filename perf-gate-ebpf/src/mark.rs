@@ -10,8 +10,8 @@ use crate::{
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
 use perf_gate_ebpf::{
-    AddrKey, Figures, Iso, KINDS, LABS, Lab, MARK_ASK, MARK_BEGIN, MARK_END, MARK_HELLO, SPACES, Window,
-    WindowKey,
+    AddrKey, Figures, Iso, KINDS, LABS, Lab, MARK_ASK, MARK_BEGIN, MARK_END, MARK_HELLO, SPACES,
+    Window, WindowKey,
 };
 
 #[inline(always)]
@@ -167,12 +167,13 @@ unsafe fn note(hit: &Hit, iso: *mut Iso, to: *mut Figures, difference: bool) {
         let p = hit.proc;
         put!(
             (*to).ext_alloc_bytes,
-            (*p).ext_alloc_bytes + (*p).store_alloc_bytes
+            (*p).ext_alloc_bytes + (*p).store_alloc_bytes + (*p).string_alloc_bytes
         );
         put!(
             (*to).ext_free_bytes,
-            (*p).ext_free_bytes + (*p).store_free_bytes
+            (*p).ext_free_bytes + (*p).store_free_bytes + (*p).string_free_bytes
         );
+        put!((*to).string_alloc_bytes, (*p).string_alloc_bytes);
         put!((*to).t_ns, now_ns());
     }
 }

@@ -26,6 +26,9 @@ pub struct Proc {
     /// Backing stores that bypass the allocator (resizable, growable shared, WebAssembly).
     pub store_alloc_bytes: u64,
     pub store_free_bytes: u64,
+    /// Characters of external strings.
+    pub string_alloc_bytes: u64,
+    pub string_free_bytes: u64,
     /// V8 pages by `MemoryAllocator`, large pages apart (bytes of their objects).
     pub pages_alloc: u64,
     pub pages_free: u64,
@@ -49,7 +52,7 @@ pub struct HeapKey {
     pub heap: u64,
 }
 
-/// Key of an address that belongs to a process: a large page, a backing store; or of a descriptor.
+/// Key of an address that belongs to a process: a large page, a backing store; or of a descriptor, or a size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddrKey {
@@ -110,9 +113,11 @@ pub struct Figures {
     pub incremental_starts: u64,
     pub pause_ns_total: u64,
     pub breaks: u64,
-    /// Of the whole process.
+    /// Of the whole process: backing stores of all sorts and external strings.
     pub ext_alloc_bytes: u64,
     pub ext_free_bytes: u64,
+    /// The strings' part of `ext_alloc_bytes`.
+    pub string_alloc_bytes: u64,
 }
 
 /// A marked window.
@@ -207,6 +212,7 @@ pub struct Thread {
     pub resize_len: u64,
     pub grow_store: u64,
     pub grow_delta: u64,
+    pub string_bytes: u64,
 }
 
 /// Key of a thread: process id and thread id as `bpf_get_current_pid_tgid` gives them.
@@ -288,7 +294,7 @@ pub struct GcEvent {
 }
 
 const _: () = {
-    assert!(size_of::<Proc>() == 128);
+    assert!(size_of::<Proc>() == 144);
     assert!(size_of::<HeapKey>() == 16);
     assert!(size_of::<AddrKey>() == 16);
     assert!(
@@ -303,12 +309,12 @@ const _: () = {
                 + size_of::<LabSet>()
                 + 64
     );
-    assert!(size_of::<Thread>() == 120);
+    assert!(size_of::<Thread>() == 128);
     assert!(size_of::<Lab>() == 32);
     assert!(size_of::<LabSet>() == 32 * LABS + 16);
     assert!(size_of::<Background>() == 16 + size_of::<LabSet>());
     assert!(size_of::<WindowKey>() == 16);
-    assert!(size_of::<Figures>() == 8 * (8 + SPACES + KINDS));
+    assert!(size_of::<Figures>() == 8 * (9 + SPACES + KINDS));
     assert!(size_of::<Window>() == 40 + size_of::<Figures>());
     assert!(size_of::<OpCount>() == 16);
     assert!(size_of::<Losses>() == 40);

@@ -6,6 +6,7 @@
 //! times 7N. Under `--jitless` nothing is compiled and every slope must be that integer; each object or
 //! array literal then carries an AllocationMemento (map and allocation site, 16 bytes).
 
+mod external;
 mod isolates;
 mod layouts;
 mod pretenured;

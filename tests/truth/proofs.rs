@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 on_each_node!(all_lanes);
 
-const LANES: [&str; 12] = [
+const LANES: [&str; 13] = [
     "isolate",
     "gc",
     "pause",
@@ -16,6 +16,7 @@ const LANES: [&str; 12] = [
     "minor",
     "external",
     "store",
+    "strings",
     "large",
     "pages",
     "bytes",

@@ -213,6 +213,7 @@ fn lane_row(plan: &Plan, lane: Lane) -> Check {
         Lane::Minor => "lane minor",
         Lane::External => "lane external",
         Lane::Store => "lane store",
+        Lane::Strings => "lane strings",
         Lane::Large => "lane large",
         Lane::Pages => "lane pages",
         Lane::Bytes => "lane bytes",

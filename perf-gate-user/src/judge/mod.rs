@@ -188,7 +188,7 @@ impl Court {
 
     fn external(&mut self, run: &Run, max: f64) {
         let option = "--max-external-kb";
-        self.need(run, option, &[Lane::External, Lane::Store]);
+        self.need(run, option, &Lane::EXTERNAL);
         let mut live = 0i64;
         for process in run.v8_processes() {
             match process.external.map(|e| e.live_bytes()) {

@@ -20,6 +20,8 @@ pub enum Lane {
     External,
     /// Backing stores beside the allocator: resizable, growable shared, WebAssembly.
     Store,
+    /// External strings: characters that node keeps outside of the heap.
+    Strings,
     /// Large objects.
     Large,
     /// V8 pages by space.
@@ -33,7 +35,7 @@ pub enum Lane {
 }
 
 impl Lane {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Isolate,
         Self::Gc,
         Self::Pause,
@@ -41,12 +43,16 @@ impl Lane {
         Self::Minor,
         Self::External,
         Self::Store,
+        Self::Strings,
         Self::Large,
         Self::Pages,
         Self::Bytes,
         Self::Live,
         Self::Window,
     ];
+
+    /// Those that make up external memory.
+    pub const EXTERNAL: [Self; 3] = [Self::External, Self::Store, Self::Strings];
 
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -58,6 +64,7 @@ impl Lane {
             Self::Minor => "minor",
             Self::External => "external",
             Self::Store => "store",
+            Self::Strings => "strings",
             Self::Large => "large",
             Self::Pages => "pages",
             Self::Bytes => "bytes",
@@ -82,6 +89,7 @@ impl Lane {
                 Op::WasmGrow,
                 Op::StoreDestroy,
             ],
+            Self::Strings => &[Op::StringAlloc, Op::StringFree],
             Self::Large => &[Op::LargeAdd, Op::LargePromote],
             Self::Pages => &[Op::PageAlloc, Op::PageFree],
             Self::Bytes => &[

@@ -72,13 +72,15 @@ pub struct Isolate {
     pub pages: BTreeMap<String, u64>,
 }
 
-/// ArrayBuffer and other backing-store memory of a process, since its start.
+/// Backing stores (ArrayBuffers and the like) and external strings of a process, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct External {
     pub allocated_bytes: u64,
     pub freed_bytes: u64,
     /// Part of `allocated_bytes` that bypassed the allocator: resizable, growable, WebAssembly.
     pub reserved_allocated_bytes: u64,
+    /// Part of `allocated_bytes` that are the characters of external strings.
+    pub string_allocated_bytes: u64,
 }
 
 impl External {
@@ -97,11 +99,11 @@ pub struct Rss {
     pub peak_exact: bool,
     /// Last sample before the end.
     pub end_bytes: Option<u64>,
-    /// V8 pages and large objects, and backing stores, at the highest sample.
+    /// V8 pages and large objects, and external memory, at the highest sample.
     pub peak_v8_bytes: Option<u64>,
     pub peak_external_bytes: Option<u64>,
-    /// The same at the last sample. Backing stores count in full, though untouched pages of theirs
-    /// are not resident: their part may exceed the whole.
+    /// The same at the last sample. External memory counts in full, though untouched pages of it
+    /// are not resident: its part may exceed the whole.
     pub v8_bytes: Option<u64>,
     pub external_bytes: Option<u64>,
 }
@@ -167,6 +169,14 @@ impl Process {
         let found = self.blind.iter().find(|(l, _)| *l == lane);
         found.map(|(_, why)| why.as_str())
     }
+
+    /// Why external memory cannot be told here, if it cannot.
+    #[must_use]
+    pub fn blind_in_external(&self) -> Option<&str> {
+        Lane::EXTERNAL
+            .into_iter()
+            .find_map(|lane| self.blind_in(lane))
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -199,8 +209,11 @@ pub struct Window {
     pub incremental_starts: u64,
     pub pause_ns_total: u64,
     pub wall_ns: u64,
-    /// Growth of the whole process's backing stores meanwhile.
+    /// External memory of the whole process meanwhile: by how much it grew, what was allocated whether or
+    /// not it was freed again, and how much of that were external strings.
     pub external_delta_bytes: i64,
+    pub external_allocated_bytes: u64,
+    pub external_string_bytes: u64,
     /// Times that an allocation area was lost sight of in it; not 0: the bytes are not exact.
     pub breaks: u64,
 }

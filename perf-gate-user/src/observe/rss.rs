@@ -1,6 +1,6 @@
 //! Resident memory of a process over time. The kernel keeps the high-water mark; it is read while the
 //! process runs, and exactly from its resource usage when it was our child. Each sample also notes
-//! what V8 and the backing stores held then, so that peak and end can be split.
+//! what V8 and external memory held then, so that peak and end can be split.
 
 use crate::model;
 use perf_gate_ebpf::{PAGE_BITS, Proc};
@@ -30,10 +30,11 @@ pub fn v8_bytes(p: &Proc) -> u64 {
     p.pages_alloc.saturating_sub(p.pages_free) * PAGE_BYTES + p.large_live_bytes
 }
 
-/// What backing stores take.
+/// What backing stores and external strings take.
 #[must_use]
 pub fn external_bytes(p: &Proc) -> u64 {
-    (p.ext_alloc_bytes + p.store_alloc_bytes).saturating_sub(p.ext_free_bytes + p.store_free_bytes)
+    let allocated = p.ext_alloc_bytes + p.store_alloc_bytes + p.string_alloc_bytes;
+    allocated.saturating_sub(p.ext_free_bytes + p.store_free_bytes + p.string_free_bytes)
 }
 
 impl Sampler {

@@ -426,7 +426,12 @@ fn arguments(pid: u32) -> Vec<String> {
 
 /// Drops what a process that is gone left in the maps of addresses, so that they do not fill up.
 fn forget_addresses(kernel: &mut KernelSide, proc_id: u64) {
-    for map in [&mut kernel.large, &mut kernel.markers, &mut kernel.stores] {
+    for map in [
+        &mut kernel.large,
+        &mut kernel.markers,
+        &mut kernel.stores,
+        &mut kernel.strings,
+    ] {
         let mine: Vec<AddrKey> = map
             .keys()
             .filter_map(Result::ok)

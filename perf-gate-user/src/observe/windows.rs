@@ -63,6 +63,8 @@ fn window(w: &Window, owner: Owner, marker: Option<&[u64; SPACES]>) -> model::Wi
         pause_ns_total: f.pause_ns_total,
         wall_ns: f.t_ns,
         external_delta_bytes: f.ext_alloc_bytes.wrapping_sub(f.ext_free_bytes) as i64,
+        external_allocated_bytes: f.ext_alloc_bytes,
+        external_string_bytes: f.string_alloc_bytes,
         breaks: f.breaks,
     }
 }

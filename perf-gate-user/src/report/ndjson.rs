@@ -292,11 +292,10 @@ fn isolate_line<'a>(process: &'a Process, i: &'a Isolate) -> IsolateLine<'a> {
 }
 
 fn window_line<'a>(run: &Run, w: &'a Window) -> WindowLine<'a> {
-    let lane = |lane| run.lanes.iter().find(|s| s.lane == lane);
-    let doubtful = [Lane::Bytes, Lane::Window]
-        .into_iter()
-        .filter_map(lane)
-        .any(|s| !s.proven);
+    let doubtful = |lanes: &[Lane]| {
+        let mut states = run.lanes.iter().filter(|s| lanes.contains(&s.lane));
+        states.any(|s| !s.proven)
+    };
     let mut unmeasured = vec![because("rss_delta", NOT_YET)];
     let why = if !w.closed {
         Some("the window was never ended")
@@ -304,7 +303,7 @@ fn window_line<'a>(run: &Run, w: &'a Window) -> WindowLine<'a> {
         Some("an allocation area was lost sight of")
     } else if w.marker_bytes.is_none() {
         Some("no empty window measured the marker")
-    } else if doubtful {
+    } else if doubtful(&[Lane::Bytes, Lane::Window]) {
         Some("the lane is not proven")
     } else {
         None
@@ -313,6 +312,18 @@ fn window_line<'a>(run: &Run, w: &'a Window) -> WindowLine<'a> {
     if let Some(why) = why {
         unmeasured.push(because("bytes", why));
         unmeasured.push(because("allocated", why));
+    }
+    let why = if !w.closed {
+        Some("the window was never ended")
+    } else if doubtful(&[Lane::Window]) || doubtful(&Lane::EXTERNAL) {
+        Some("a lane of external memory is not proven")
+    } else {
+        None
+    };
+    let external = why.is_none();
+    if let Some(why) = why {
+        let fields = ["external_delta", "external_allocated", "external_strings"];
+        unmeasured.extend(fields.map(|f| because(f, why)));
     }
     WindowLine {
         r#type: "window",
@@ -329,7 +340,9 @@ fn window_line<'a>(run: &Run, w: &'a Window) -> WindowLine<'a> {
         minor_mark_sweeps: w.kinds.minor_mark_sweeps,
         mark_compacts: w.kinds.mark_compacts,
         incremental_starts: w.incremental_starts,
-        external_delta: w.external_delta_bytes,
+        external_delta: external.then_some(w.external_delta_bytes),
+        external_allocated: external.then_some(w.external_allocated_bytes),
+        external_strings: external.then_some(w.external_string_bytes),
         rss_delta: None,
         pause_ns_total: w.pause_ns_total,
         wall_ns: w.wall_ns,
@@ -366,26 +379,21 @@ fn process_line(p: &Process) -> ProcessLine<'_> {
             ("unknown", None, None, false)
         }
     };
-    let external = p.external.filter(|_| {
-        let blind = p.blind_in(Lane::External).or(p.blind_in(Lane::Store));
-        blind.is_none()
-    });
+    let no_external = match p.is_v8() {
+        true => p.blind_in_external().unwrap_or(NOT_SAMPLED),
+        false => NO_V8,
+    };
+    let external = p.external.filter(|_| p.blind_in_external().is_none());
     if external.is_none() {
-        let why = match p.is_v8() {
-            true => p
-                .blind_in(Lane::External)
-                .or(p.blind_in(Lane::Store))
-                .unwrap_or(NOT_SAMPLED),
-            false => NO_V8,
-        };
         gaps.note(
             &[
                 "external_allocated",
                 "external_freed",
                 "external_live",
                 "external_reserved",
+                "external_strings",
             ],
-            why,
+            no_external,
         );
     }
     let wall_ns = gaps.some(p.wall_ns, "wall_ns", NOT_SAMPLED);
@@ -398,15 +406,8 @@ fn process_line(p: &Process) -> ProcessLine<'_> {
     };
     let rss_v8 = gaps.some(p.rss.v8_bytes, "rss_v8", no_split);
     let rss_peak_v8 = gaps.some(p.rss.peak_v8_bytes, "rss_peak_v8", no_split);
-    let no_stores = match p.is_v8() {
-        true => p
-            .blind_in(Lane::External)
-            .or(p.blind_in(Lane::Store))
-            .unwrap_or(NOT_SAMPLED),
-        false => NO_V8,
-    };
-    let rss_external = gaps.some(p.rss.external_bytes, "rss_external", no_stores);
-    let rss_peak_external = gaps.some(p.rss.peak_external_bytes, "rss_peak_external", no_stores);
+    let rss_external = gaps.some(p.rss.external_bytes, "rss_external", no_external);
+    let rss_peak_external = gaps.some(p.rss.peak_external_bytes, "rss_peak_external", no_external);
     let c = &p.counters;
     let mut counter = |value: Option<u64>, field: &'static str| {
         let why = c.unmeasured.iter().find(|(f, _)| f == field);
@@ -445,6 +446,7 @@ fn process_line(p: &Process) -> ProcessLine<'_> {
         external_freed: external.map(|e| e.freed_bytes),
         external_live: external.map(|e| e.live_bytes()),
         external_reserved: external.map(|e| e.reserved_allocated_bytes),
+        external_strings: external.map(|e| e.string_allocated_bytes),
         page_faults: counter(c.page_faults, "page_faults"),
         context_switches: counter(c.context_switches, "context_switches"),
         task_clock_ns: counter(c.task_clock_ns, "task_clock_ns"),

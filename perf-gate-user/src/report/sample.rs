@@ -92,6 +92,7 @@ pub fn node(pid: u32) -> Process {
             allocated_bytes: 12_582_912,
             freed_bytes: 10_485_760,
             reserved_allocated_bytes: 1_048_576,
+            string_allocated_bytes: 0,
         }),
         rss: Rss {
             peak_bytes: Some(88_080_384),

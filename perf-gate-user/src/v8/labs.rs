@@ -8,7 +8,7 @@
 //! V8 12 and 13 and runs seventeen times a scavenge, where `HeapAllocator::FreeLinearAllocationAreas`
 //! around it runs once.
 
-use super::table::{ALL, Majors, NO, Name, RCX, RDI, RDX, RSI, Row};
+use super::table::{ALL, Majors, NO, Name, OPTIONAL, RCX, RDI, RDX, RSI, Row};
 use crate::model::Lane;
 use perf_gate_ebpf::{Op, STACK_ARG};
 
@@ -47,9 +47,6 @@ const fn boundary(
 const fn plain(mangled: &'static str) -> Name {
     name(mangled, NONE, 0, ALL)
 }
-
-/// Required nowhere: exists on no version.
-const OPTIONAL: Majors = (1, 0);
 
 pub const ROWS: &[Row] = &[
     Row {

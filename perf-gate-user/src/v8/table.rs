@@ -9,9 +9,9 @@
 //! 18), `GarbageCollectionEpilogue` (its argument is dead on clang builds), the `ArrayBufferSweeper`
 //! counters (inlined everywhere).
 
-use super::{Version, labs};
+use super::{Version, external, labs};
 use crate::model::Lane;
-use perf_gate_ebpf::{GROW_FLAG_IN_RAX, NO_ARG, Op};
+use perf_gate_ebpf::{NO_ARG, Op};
 
 /// V8 versions (major, minor) that the table was measured on, first and last.
 pub const MEASURED: ((u32, u32), (u32, u32)) = ((10, 2), (14, 6));
@@ -19,6 +19,8 @@ pub const MEASURED: ((u32, u32), (u32, u32)) = ((10, 2), (14, 6));
 /// A range of V8 majors, both ends included.
 pub type Majors = (u32, u32);
 pub(super) const ALL: Majors = (0, u32::MAX);
+/// Required nowhere: exists on no version.
+pub(super) const OPTIONAL: Majors = (1, 0);
 
 /// One mangled name of a function.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +48,7 @@ pub struct Row {
     pub doc: &'static str,
 }
 
-const fn name(mangled: &'static str, slots: [u8; 3]) -> Name {
+pub(super) const fn name(mangled: &'static str, slots: [u8; 3]) -> Name {
     Name {
         mangled,
         slots: [slots[0], slots[1], slots[2], NO],
@@ -61,7 +63,7 @@ pub(super) const RDX: u8 = 2;
 pub(super) const RCX: u8 = 3;
 pub(super) const NO: u8 = NO_ARG;
 const NONE: [u8; 3] = [NO; 3];
-const THIS: [u8; 3] = [RDI, NO, NO];
+pub(super) const THIS: [u8; 3] = [RDI, NO, NO];
 
 pub const ROWS: &[Row] = &[
     Row {
@@ -191,150 +193,6 @@ pub const ROWS: &[Row] = &[
               V8 12+ gives up the allocation areas first, and a few times a collection.",
     },
     Row {
-        op: Op::BufferAlloc,
-        lane: Lane::External,
-        function: "NodeArrayBufferAllocator::Allocate",
-        names: &[name(
-            "_ZN4node24NodeArrayBufferAllocator8AllocateEm",
-            [RSI, NO, NO],
-        )],
-        ret: true,
-        required: ALL,
-        doc: "Node 18 serves allocUnsafe through it as well.",
-    },
-    Row {
-        op: Op::BufferAlloc,
-        lane: Lane::External,
-        function: "NodeArrayBufferAllocator::AllocateUninitialized",
-        names: &[name(
-            "_ZN4node24NodeArrayBufferAllocator21AllocateUninitializedEm",
-            [RSI, NO, NO],
-        )],
-        ret: true,
-        required: ALL,
-        doc: "Neither of the two calls the other.",
-    },
-    Row {
-        op: Op::BufferRealloc,
-        lane: Lane::External,
-        function: "NodeArrayBufferAllocator::Reallocate",
-        names: &[name(
-            "_ZN4node24NodeArrayBufferAllocator10ReallocateEPvmm",
-            [RDX, RCX, NO],
-        )],
-        ret: true,
-        required: (0, 10),
-        doc: "V8's allocator interface lost it after V8 10.",
-    },
-    Row {
-        op: Op::BufferFree,
-        lane: Lane::External,
-        function: "NodeArrayBufferAllocator::Free",
-        names: &[name(
-            "_ZN4node24NodeArrayBufferAllocator4FreeEPvm",
-            [RDX, NO, NO],
-        )],
-        ret: false,
-        required: ALL,
-        doc: "Mostly on V8's sweeper threads. Begins with `lock sub` on gcc builds (Node 18 to 24), \
-              where the second instruction is probed.",
-    },
-    Row {
-        op: Op::StoreReserve,
-        lane: Lane::Store,
-        function: "BackingStore::TryAllocateAndPartiallyCommitMemory",
-        names: &[
-            name(
-                "_ZN2v88internal12BackingStore35TryAllocateAndPartiallyCommitMemoryEPNS0_7IsolateEmmmmmNS0_14WasmMemoryFlagENS0_10SharedFlagEb",
-                [RDI, RDX, NO],
-            ),
-            name(
-                "_ZN2v88internal12BackingStore35TryAllocateAndPartiallyCommitMemoryEPNS0_7IsolateEmmmmmNS0_14WasmMemoryFlagENS0_10SharedFlagE",
-                [RDI, RDX, NO],
-            ),
-            name(
-                "_ZN2v88internal12BackingStore35TryAllocateAndPartiallyCommitMemoryEPNS0_7IsolateEmmmmmbNS0_10SharedFlagE",
-                [RDI, RDX, NO],
-            ),
-        ],
-        ret: true,
-        required: ALL,
-        doc: "Static and returns a struct: rdi is where to, rsi the isolate. Resizable buffers, \
-              growable shared ones and WebAssembly memory.",
-    },
-    Row {
-        op: Op::StoreResize,
-        lane: Lane::Store,
-        function: "BackingStore::ResizeInPlace",
-        names: &[
-            name(
-                "_ZN2v88internal12BackingStore13ResizeInPlaceEPNS0_7IsolateEm",
-                [RDI, RDX, NO],
-            ),
-            name(
-                "_ZN2v88internal12BackingStore13ResizeInPlaceEPNS0_7IsolateEmm",
-                [RDI, RDX, NO],
-            ),
-        ],
-        ret: true,
-        required: ALL,
-        doc: "Resizable buffers.",
-    },
-    Row {
-        op: Op::StoreResize,
-        lane: Lane::Store,
-        function: "BackingStore::GrowInPlace",
-        names: &[
-            name(
-                "_ZN2v88internal12BackingStore11GrowInPlaceEPNS0_7IsolateEm",
-                [RDI, RDX, NO],
-            ),
-            name(
-                "_ZN2v88internal12BackingStore11GrowInPlaceEPNS0_7IsolateEmm",
-                [RDI, RDX, NO],
-            ),
-        ],
-        ret: true,
-        required: ALL,
-        doc: "Growable shared buffers.",
-    },
-    Row {
-        op: Op::WasmGrow,
-        lane: Lane::Store,
-        function: "BackingStore::GrowWasmMemoryInPlace",
-        names: &[
-            Name {
-                mangled: "_ZN2v88internal12BackingStore21GrowWasmMemoryInPlaceEPNS0_7IsolateEmm",
-                slots: [RDI, RDX, GROW_FLAG_IN_RAX, NO],
-                immediate: 0,
-                majors: (0, 11),
-            },
-            Name {
-                mangled: "_ZN2v88internal12BackingStore21GrowWasmMemoryInPlaceEPNS0_7IsolateEmm",
-                slots: [RDI, RDX, NO, NO],
-                immediate: 0,
-                majors: (12, u32::MAX),
-            },
-        ],
-        ret: true,
-        required: ALL,
-        doc: "Growing by 0 pages also succeeds. The language's optional returns its flag in dl, V8's own \
-              base::Optional up to V8 11 in al, which a2 then says.",
-    },
-    Row {
-        op: Op::StoreDestroy,
-        lane: Lane::Store,
-        function: "BackingStore::~BackingStore",
-        names: &[
-            name("_ZN2v88internal12BackingStoreD1Ev", THIS),
-            name("_ZN2v88internal12BackingStoreD2Ev", THIS),
-        ],
-        ret: false,
-        required: ALL,
-        doc: "For every backing store, also those of the allocator. D1 and D2 are one function, or \
-              D1 calls D2: one of them only.",
-    },
-    Row {
         op: Op::LargeAdd,
         lane: Lane::Large,
         function: "LargeObjectSpace::AddPage",
@@ -411,7 +269,7 @@ pub const ROWS: &[Row] = &[
 
 /// All rows that are looked for in the file that holds V8.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(labs::ROWS)
+    ROWS.iter().chain(external::ROWS).chain(labs::ROWS)
 }
 
 impl Row {

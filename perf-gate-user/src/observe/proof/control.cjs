@@ -70,6 +70,18 @@ gc();
 gc();
 did('buffers-freed', sum);
 
+// Beyond a million bytes node keeps the characters outside of the heap, and the collector frees them.
+const bytes = Buffer.alloc(2097152, 97);
+const strings = (n) => {
+  for (let i = 0; i < n; i++) kept.push(bytes.toString('latin1'), bytes.toString('utf16le'));
+};
+strings(2);
+did('strings', 4 * 2097152);
+kept = [];
+gc();
+gc();
+did('strings-freed', 4 * 2097152);
+
 const impossible = feature(() => new ArrayBuffer(2 ** 52));
 did('buffer-refused', impossible === undefined ? 0 : impossible.byteLength);
 

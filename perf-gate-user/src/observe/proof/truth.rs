@@ -153,6 +153,18 @@ pub fn judge(
             after.proc.ext_free_bytes - before.proc.ext_free_bytes,
             n,
         )],
+        "strings" => vec![expect(
+            Lane::Strings,
+            "bytes of external strings allocated",
+            after.proc.string_alloc_bytes - before.proc.string_alloc_bytes,
+            n,
+        )],
+        "strings-freed" => vec![expect(
+            Lane::Strings,
+            "bytes of external strings freed",
+            after.proc.string_free_bytes - before.proc.string_free_bytes,
+            n,
+        )],
         "buffer-refused" => vec![expect(
             Lane::External,
             "bytes of a refused array buffer",

@@ -253,8 +253,7 @@ fn reasons(page: &mut Page, p: &Process) -> io::Result<()> {
 
 /// External memory, unless a lane that carries it is blind here.
 pub fn external_of(p: &Process) -> Option<External> {
-    let blind = p.blind_in(Lane::External).or(p.blind_in(Lane::Store));
-    p.external.filter(|_| blind.is_none())
+    p.external.filter(|_| p.blind_in_external().is_none())
 }
 
 fn external(page: &mut Page, p: &Process) -> io::Result<()> {
@@ -265,6 +264,10 @@ fn external(page: &mut Page, p: &Process) -> io::Result<()> {
     if e.reserved_allocated_bytes > 0 {
         let part = size(e.reserved_allocated_bytes);
         allocated += &format!(" (of it {part} resizable or WebAssembly)");
+    }
+    if e.string_allocated_bytes > 0 {
+        let part = size(e.string_allocated_bytes);
+        allocated += &format!(" (of it {part} external strings)");
     }
     let live = e.live_bytes();
     let pieces = vec![
@@ -291,21 +294,21 @@ fn rss(page: &mut Page, p: &Process) -> io::Result<()> {
 
 /// Resident memory and what it consists of. Memory that was never touched is not resident, so that
 /// the parts can exceed the whole; then there is no rest to name.
-fn split(word: &str, whole: Option<u64>, v8: Option<u64>, stores: Option<u64>) -> String {
+fn split(word: &str, whole: Option<u64>, v8: Option<u64>, external: Option<u64>) -> String {
     let Some(whole) = whole else {
         return format!("{word} not measured");
     };
     let text = format!("{word} {}", size(whole));
-    match (v8, stores) {
-        (Some(v8), Some(stores)) => {
-            let parts = format!("V8 {}, backing stores {}", size(v8), size(stores));
-            match whole.checked_sub(v8.saturating_add(stores)) {
+    match (v8, external) {
+        (Some(v8), Some(external)) => {
+            let parts = format!("V8 {}, external {}", size(v8), size(external));
+            match whole.checked_sub(v8.saturating_add(external)) {
                 Some(rest) => format!("{text} ({parts}, rest {})", size(rest)),
                 None => format!("{text} ({parts}, not all of it resident)"),
             }
         }
         (Some(v8), None) => format!("{text} (V8 {})", size(v8)),
-        (None, Some(stores)) => format!("{text} (backing stores {})", size(stores)),
+        (None, Some(external)) => format!("{text} (external {})", size(external)),
         (None, None) => text,
     }
 }
