@@ -12,6 +12,7 @@ mod ebpf;
 mod error;
 mod nodes;
 mod run;
+mod soak;
 #[path = "../../perf-gate-user/src/bpf/sources.rs"]
 mod sources;
 mod test;
@@ -47,6 +48,8 @@ enum Chore {
     Demo,
     /// Measure what observing costs, in paired runs, as Markdown tables
     Bench(bench::Options),
+    /// Do what the end-to-end tests do, hundreds of times
+    Soak(soak::Options),
     /// Print the probe plan of node binaries
     Symbols {
         #[arg(required = true, value_name = "NODE")]
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Chore::Test => test::test(),
         Chore::Demo => demo::demo(),
         Chore::Bench(options) => bench::bench(&options),
+        Chore::Soak(options) => soak::soak(&options),
         Chore::Symbols { nodes } => test::symbols(&nodes),
         Chore::Vm(options) => vm::vm(&options),
     };

@@ -197,53 +197,25 @@ pub fn binary() -> PathBuf {
     target_dir().join("release/perf-gate")
 }
 
-/// Builds the end-to-end tests as ourselves and runs them as root: cargo itself must not run as root in
-/// somebody's checkout, or it leaves files there that they cannot remove.
 fn end_to_end() -> Result<Outcome> {
-    let tests = test_binaries()?;
-    let mut count = 0;
+    let tests = binaries()?;
+    let mut found = 0;
     for test in &tests {
-        let listed = capture(Command::new(test).args(["--list", "--format", "terse"]))?;
-        count += listed
-            .lines()
-            .filter(|line| line.ends_with(": test"))
-            .count();
+        found += count(test, &[])?;
     }
-    if count == 0 {
+    if found == 0 {
         return Err(Error::told(
             "the package perf-gate-tests has no tests; a run of none proves nothing",
         ));
     }
-    let elevate = !is_root();
-    if elevate && which("sudo").is_none() {
+    if !is_root() && which("sudo").is_none() {
         return Ok(Outcome::Skipped(
             "loading eBPF programs needs root, and there is no sudo: run this as root".to_owned(),
         ));
     }
-    // The binary moves aside, so that a build in between does not swap it under a running test.
-    let binary = target_dir().join("tested-perf-gate");
-    fs::copy(self::binary(), &binary).file("copy to", &binary)?;
     let mut failed = Vec::new();
     for test in tests {
-        let settings = [
-            ("PERF_GATE_BIN", binary.clone()),
-            ("PERF_GATE_NODES", nodes::cache()?),
-        ];
-        let mut command = if elevate {
-            let mut sudo = Command::new("sudo");
-            sudo.args(["-E", "env"]);
-            for (key, value) in &settings {
-                sudo.arg(format!("{key}={}", value.display()));
-            }
-            sudo.arg(&test);
-            sudo
-        } else {
-            let mut command = Command::new(&test);
-            command.envs(settings);
-            command
-        };
-        command.current_dir(workspace().join("tests"));
-        if let Err(why) = run(&mut command) {
+        if let Err(why) = run_tests(&test, &[], &[]) {
             failed.push(format!("{}: {why}", test.display()));
         }
     }
@@ -253,8 +225,49 @@ fn end_to_end() -> Result<Outcome> {
     Err(Error::told(failed.join("; ")))
 }
 
+/// How many tests of the executable `args` choose.
+pub fn count(test: &Path, args: &[&str]) -> Result<usize> {
+    let listed = capture(
+        Command::new(test)
+            .args(["--list", "--format", "terse"])
+            .args(args),
+    )?;
+    let tests = listed.lines().filter(|line| line.ends_with(": test"));
+    Ok(tests.count())
+}
+
+/// Runs a test executable that [`binaries`] built as ourselves, as root: cargo itself must not run as root
+/// in somebody's checkout, or it leaves files there that they cannot remove.
+pub fn run_tests(test: &Path, args: &[&str], more: &[(&str, &str)]) -> Result<()> {
+    // The binary moves aside, so that a build in between does not swap it under a running test.
+    let binary = target_dir().join("tested-perf-gate");
+    fs::copy(self::binary(), &binary).file("copy to", &binary)?;
+    let mut settings = vec![
+        ("PERF_GATE_BIN", binary.into_os_string()),
+        ("PERF_GATE_NODES", nodes::cache()?.into_os_string()),
+    ];
+    settings.extend(more.iter().map(|(key, value)| (*key, value.into())));
+    let mut command = if is_root() {
+        let mut command = Command::new(test);
+        command.envs(settings);
+        command
+    } else {
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-E", "env"]);
+        for (key, value) in &settings {
+            let mut setting = OsString::from(format!("{key}="));
+            setting.push(value);
+            sudo.arg(setting);
+        }
+        sudo.arg(test);
+        sudo
+    };
+    command.args(args).current_dir(workspace().join("tests"));
+    run(&mut command)
+}
+
 /// The test executables of perf-gate-tests, as cargo reports them.
-fn test_binaries() -> Result<Vec<PathBuf>> {
+pub fn binaries() -> Result<Vec<PathBuf>> {
     let messages = capture(
         cargo()
             .args([
