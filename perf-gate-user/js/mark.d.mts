@@ -19,5 +19,11 @@ export interface Mark {
 /** Does nothing without perf-gate around the program. */
 export declare const mark: Mark;
 
-/** The same, but throws, with what to do about it, when nothing measures the program. */
+/**
+ * The same as `mark`.
+ * @throws Error with `require: true`, when nothing measures the program; it says what to do about it
+ */
+export declare function getMark(options?: { require?: boolean }): Mark;
+
+/** `getMark({ require: true })`. */
 export declare function requireMark(): Mark;

@@ -9,6 +9,7 @@
 mod external;
 mod isolates;
 mod layouts;
+mod marks;
 mod pretenured;
 mod zero;
 
