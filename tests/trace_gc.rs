@@ -18,6 +18,8 @@ pub struct Collection {
     pub kind: &'static str,
     pub reason: String,
     pub pause_ms: f64,
+    /// MB of objects before and after, as printed.
+    pub sizes: (String, String),
 }
 
 const KINDS: [(&str, &str); 5] = [
@@ -58,7 +60,11 @@ fn one(before: &str, kind: &'static str, rest: &str) -> Option<Collection> {
     let mut id = id.split(':');
     let pid = id.next()?.parse().ok()?;
     let isolate = id.next()?.to_owned();
-    let (_, figures) = rest.split_once(" -> ")?;
+    let (from, figures) = rest.split_once(" -> ")?;
+    let sizes = (
+        from.split_whitespace().nth_back(1)?.to_owned(),
+        figures.split_whitespace().next()?.to_owned(),
+    );
     let (pause, _) = figures.split_once(" / ").and_then(|(left, right)| {
         // On a line that pools pages too, the last figure before the slash.
         Some((left.rsplit(' ').next()?, right))
@@ -72,6 +78,7 @@ fn one(before: &str, kind: &'static str, rest: &str) -> Option<Collection> {
         kind,
         reason: reason.trim().to_owned(),
         pause_ms: pause.parse().ok()?,
+        sizes,
     })
 }
 
@@ -100,36 +107,41 @@ mod tests {
 
     #[test]
     fn every_shape_is_read() {
-        for (line, kind, reason, pause_ms) in [
+        for (line, kind, reason, pause_ms, (before, after)) in [
             (
                 "[7:0x4098]       45 ms: Mark-sweep 19.0 (32.8) -> 2.8 (19.9) MB, 4.4 / 0.0 ms  (average mu = 1.000, current mu = 1.000) testing; GC in old space requested",
                 "mark-compact",
                 "testing",
                 4.4,
+                ("19.0", "2.8"),
             ),
             (
                 "[7:0x4098]      155 ms: Mark-sweep (reduce) 14.7 (28.8) -> 11.3 (28.8) MB, 18.8 / 0.1 ms  (+ 1.2 ms in 32 steps since start of marking, biggest step 0.1 ms, walltime since start of marking 27 ms) (average mu = 1.000, current mu = 0.5) finalize incremental marking via stack guard; GC in old space requested",
                 "mark-compact",
                 "finalize incremental marking via stack guard",
                 18.8,
+                ("14.7", "11.3"),
             ),
             (
                 "[7:0x4098:0]       80 ms: Incremental Mark-Compact 20.1 (25.1) -> 3.8 (16.9) MB, pooled: 1.2 MB, 14.31 / 0.00 ms (average mu = 0.809, current mu = 0.809) task; ",
                 "mark-compact",
                 "task",
                 14.31,
+                ("20.1", "3.8"),
             ),
             (
                 "[7:0x4098]       80 ms: [Inc[7:0x4098]       80 ms: Scavenge (during sweeping) 4.8 (5.4) -> 4.5 (6.1) MB, pooled: 0.0 MB, 4.16 / 0.00 ms (average mu = 1.000, current mu = 1.000) allocation failure; ",
                 "scavenge",
                 "allocation failure",
                 4.16,
+                ("4.8", "4.5"),
             ),
             (
                 "[7:0x4098]       80 ms: Incremental Minor Mark-Sweep (interleaved) 4.8 (5.4) -> 4.5 (6.1) MB, 4.16 / 0.00 ms (average mu = 1.000, current mu = 1.000) finalize concurrent MinorMS; ",
                 "minor-mark-sweep",
                 "finalize concurrent MinorMS",
                 4.16,
+                ("4.8", "4.5"),
             ),
         ] {
             let expected = Collection {
@@ -138,6 +150,7 @@ mod tests {
                 kind,
                 reason: reason.to_owned(),
                 pause_ms,
+                sizes: (before.to_owned(), after.to_owned()),
             };
             assert_eq!(collections(line), [expected], "{line}");
         }

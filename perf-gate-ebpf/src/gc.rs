@@ -8,7 +8,7 @@ use crate::{
     regs::Args,
 };
 use aya_ebpf::bindings::BPF_RB_NO_WAKEUP;
-use perf_gate_ebpf::{FLAG_FORCED, GcEvent, HIST, Iso, KINDS, REASONS, hist_bucket};
+use perf_gate_ebpf::{FLAG_FORCED, GcEvent, HIST, Iso, KINDS, REASONS, Thread, hist_bucket};
 
 #[inline(always)]
 pub fn pause_start(hit: &Hit) {
@@ -19,6 +19,8 @@ pub fn pause_start(hit: &Hit) {
     unsafe {
         (*t).pause_start_ns = now_ns();
         (*t).gc_kind = 0;
+        (*t).pause_size_first = 0;
+        (*t).pause_size_last = 0;
     }
 }
 
@@ -107,45 +109,34 @@ pub fn pause_stop(hit: &Hit) {
         if bucket < HIST {
             *(&raw mut (*iso).pause_hist).cast::<u32>().add(bucket) += 1;
         }
-        timeline(
-            hit,
-            iso,
-            start,
-            pause,
-            (*t).gc_kind,
-            (*t).gc_reason,
-            (*t).gc_flags,
-        );
+        timeline(hit, iso, start, pause, t);
     }
 }
 
 /// # Safety
-/// `iso` must point into a map value.
+/// `iso` and `t` must point into map values.
 #[inline(always)]
-unsafe fn timeline(
-    hit: &Hit,
-    iso: *mut Iso,
-    start: u64,
-    pause: u64,
-    kind: u32,
-    reason: u32,
-    flags: u32,
-) {
+unsafe fn timeline(hit: &Hit, iso: *mut Iso, start: u64, pause: u64, t: *mut Thread) {
     let Some(mut slot) = TIMELINE.reserve::<GcEvent>(0) else {
         lose!(timeline);
         return;
     };
-    slot.write(GcEvent {
-        proc_id: hit.proc_id(),
-        // SAFETY: the caller vouches for `iso`.
-        iso_seq: unsafe { (*iso).seq },
-        t_ns: start,
-        pause_ns: pause,
-        kind,
-        reason,
-        flags,
-        tgid: (hit.pid_tgid >> 32) as u32,
-    });
+    // SAFETY: the caller vouches for both.
+    let event = unsafe {
+        GcEvent {
+            proc_id: hit.proc_id(),
+            iso_seq: (*iso).seq,
+            t_ns: start,
+            pause_ns: pause,
+            kind: (*t).gc_kind,
+            reason: (*t).gc_reason,
+            flags: (*t).gc_flags,
+            tgid: (hit.pid_tgid >> 32) as u32,
+            heap_before: (*t).pause_size_first,
+            heap_after: (*t).pause_size_last,
+        }
+    };
+    slot.write(event);
     // Waking the supervisor here would put it, and a context switch, into the pause being measured.
     slot.submit(u64::from(BPF_RB_NO_WAKEUP));
 }

@@ -67,6 +67,13 @@ pub fn sized(hit: &Hit, bytes: u64) {
                 (*iso).live_bytes = bytes;
                 (*iso).live_reads += 1;
             }
+            if (*t).pause_start_ns != 0 {
+                if (*t).pause_size_first == 0 {
+                    (*t).pause_size_first = bytes;
+                } else {
+                    (*t).pause_size_last = bytes;
+                }
+            }
         }
     }
 }

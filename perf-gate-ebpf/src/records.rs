@@ -213,6 +213,9 @@ pub struct Thread {
     pub grow_store: u64,
     pub grow_delta: u64,
     pub string_bytes: u64,
+    /// Bytes of the heap's objects as V8 summed them up in the running pause: at first, and at last. 0: not yet.
+    pub pause_size_first: u64,
+    pub pause_size_last: u64,
 }
 
 /// Key of a thread: process id and thread id as `bpf_get_current_pid_tgid` gives them.
@@ -291,6 +294,9 @@ pub struct GcEvent {
     pub reason: u32,
     pub flags: u32,
     pub tgid: u32,
+    /// Bytes of the heap's objects before and after, 0 when V8 did not sum them up.
+    pub heap_before: u64,
+    pub heap_after: u64,
 }
 
 const _: () = {
@@ -309,7 +315,7 @@ const _: () = {
                 + size_of::<LabSet>()
                 + 64
     );
-    assert!(size_of::<Thread>() == 128);
+    assert!(size_of::<Thread>() == 144);
     assert!(size_of::<Lab>() == 32);
     assert!(size_of::<LabSet>() == 32 * LABS + 16);
     assert!(size_of::<Background>() == 16 + size_of::<LabSet>());
@@ -320,7 +326,7 @@ const _: () = {
     assert!(size_of::<Losses>() == 40);
     assert!(size_of::<Config>() == 40);
     assert!(size_of::<Control>() == 40);
-    assert!(size_of::<GcEvent>() == 48);
+    assert!(size_of::<GcEvent>() == 64);
 };
 
 #[cfg(feature = "user")]

@@ -14,10 +14,10 @@ use std::{
 
 on_each_node!(three_isolates, minor_collector);
 
-/// Collections of one isolate: kinds and reasons in order, and the sum of the pauses.
+/// Collections of one isolate: kinds, reasons and heap sizes in order, and the sum of the pauses.
 #[derive(Debug)]
 struct Told {
-    sequence: Vec<(String, String)>,
+    sequence: Vec<(String, String, String)>,
     pause_ms: f64,
     isolate: String,
 }
@@ -35,7 +35,11 @@ fn by_v8(all: &[Collection]) -> Vec<Told> {
     let told = isolates.into_iter().map(|((pid, isolate), all)| Told {
         sequence: all
             .iter()
-            .map(|c| (c.kind.to_owned(), c.reason.clone()))
+            .map(|c| {
+                let (before, after) = &c.sizes;
+                let sizes = format!("{before} -> {after}");
+                (c.kind.to_owned(), c.reason.clone(), sizes)
+            })
             .collect(),
         pause_ms: all.iter().map(|c| c.pause_ms).sum(),
         isolate: format!("{pid}:{isolate}"),
@@ -52,7 +56,10 @@ fn by_perf_gate(seen: &Observed) -> Vec<Told> {
             pause_ms: 0.0,
             isolate: format!("{pid}:{isolate}"),
         });
-        told.sequence.push((text(gc, "kind"), text(gc, "reason")));
+        let mb = |field| number(gc, field) as f64 / f64::from(1 << 20);
+        let sizes = format!("{:.1} -> {:.1}", mb("heap_before"), mb("heap_after"));
+        let collection = (text(gc, "kind"), text(gc, "reason"), sizes);
+        told.sequence.push(collection);
         told.pause_ms += number(gc, "pause_ns") as f64 / 1e6;
     }
     sorted(isolates.into_values().collect())
@@ -189,7 +196,7 @@ fn totals(seen: &Observed, told: &Told) {
         .of("isolate")
         .find(|i| format!("{}:{}", i["pid"], i["isolate"]) == told.isolate)
         .expect("a line of the isolate");
-    let count = |kind: &str| told.sequence.iter().filter(|(k, _)| k == kind).count() as u64;
+    let count = |kind: &str| told.sequence.iter().filter(|(k, ..)| k == kind).count() as u64;
     for (field, kind, reasons) in [
         ("scavenges", "scavenge", "scavenge_reasons"),
         (
@@ -201,7 +208,7 @@ fn totals(seen: &Observed, told: &Told) {
     ] {
         assert_eq!(number(line, field), count(kind), "{field} of {line}");
         let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
-        for (k, reason) in &told.sequence {
+        for (k, reason, _) in &told.sequence {
             if k == kind {
                 *expected.entry(reason).or_default() += 1;
             }

@@ -229,6 +229,9 @@ pub struct GcEvent {
     pub reason: String,
     pub forced: bool,
     pub pause_ns: u64,
+    /// Bytes of the heap's objects, as V8 summed them up in the pause, and as `--trace-gc` prints them.
+    pub heap_before_bytes: Option<u64>,
+    pub heap_after_bytes: Option<u64>,
 }
 
 /// What the supervisor itself cost and lost.

@@ -343,6 +343,8 @@ fn gc_event(e: &GcEvent, owners: &Owners, began_ns: u64) -> model::GcEvent {
         reason: reasons::text(owner.v8, e.reason).into_owned(),
         forced: u64::from(e.flags) & perf_gate_ebpf::FLAG_FORCED != 0,
         pause_ns: e.pause_ns,
+        heap_before_bytes: Some(e.heap_before).filter(|b| *b != 0),
+        heap_after_bytes: Some(e.heap_after).filter(|b| *b != 0),
     }
 }
 

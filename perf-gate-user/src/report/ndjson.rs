@@ -21,7 +21,8 @@ use crate::{
     model::{End, GcEvent, Isolate, Lane, LaneState, Process, Run, Runtime, Window},
 };
 
-const NOT_YET: &str = "not in this version yet";
+const NOT_SUMMED: &str = "V8 did not sum up its objects in this pause";
+const SAMPLED: &str = "resident memory is sampled from outside, not read at markers";
 const NO_V8: &str = "no V8 was found in this process";
 const NOT_SAMPLED: &str = "the process ended before it could be sampled";
 
@@ -73,11 +74,16 @@ impl Record {
             reason: &event.reason,
             forced: event.forced,
             pause_ns: event.pause_ns,
-            heap_before: None,
-            heap_after: None,
-            unmeasured: ["heap_before", "heap_after"]
-                .map(|f| because(f, NOT_YET))
-                .into(),
+            heap_before: event.heap_before_bytes,
+            heap_after: event.heap_after_bytes,
+            unmeasured: [
+                ("heap_before", event.heap_before_bytes),
+                ("heap_after", event.heap_after_bytes),
+            ]
+            .into_iter()
+            .filter(|(_, value)| value.is_none())
+            .map(|(field, _)| because(field, NOT_SUMMED))
+            .collect(),
         });
     }
 
@@ -296,7 +302,7 @@ fn window_line<'a>(run: &Run, w: &'a Window) -> WindowLine<'a> {
         let mut states = run.lanes.iter().filter(|s| lanes.contains(&s.lane));
         states.any(|s| !s.proven)
     };
-    let mut unmeasured = vec![because("rss_delta", NOT_YET)];
+    let mut unmeasured = vec![because("rss_delta", SAMPLED)];
     let why = if !w.closed {
         Some("the window was never ended")
     } else if w.breaks != 0 {

@@ -31,6 +31,8 @@ pub fn run() -> Run {
             reason: "allocation failure".into(),
             forced: false,
             pause_ns: 700_000,
+            heap_before_bytes: Some(9_000_000),
+            heap_after_bytes: None,
         }],
         overhead: Overhead {
             hits: 5_321,
