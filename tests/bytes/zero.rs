@@ -71,7 +71,7 @@ fn not_zero(run: &Observed, count: usize) -> Vec<String> {
 
 fn zero(node: &Node) {
     let soak = env::var_os("PERF_GATE_SOAK").is_some();
-    let processes = if soak { 200 } else { 10 };
+    let processes = if soak { 200 } else { 4 };
     let _busy = Busy::start();
     let mut wrong = Vec::new();
     for process in 0..processes {
