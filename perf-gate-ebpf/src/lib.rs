@@ -197,6 +197,9 @@ pub const LABS: usize = 8;
 /// A V8 page on x86-64 (`kRegularPageSize`, src/base/build_config.h): no allocation area crosses one.
 pub const PAGE_BITS: u32 = 18;
 
+/// The first time of a marker is below this (ids and tokens are below 2^28), a time after January 2004 is not:
+/// a descriptor that was closed without our knowing may be another file's now.
+pub const MARK_BELOW: u64 = 1 << 30;
 /// What a marker asks for: the two lowest bits of the first time; the id is in the bits above.
 pub const MARK_BEGIN: u64 = 0;
 pub const MARK_END: u64 = 1;

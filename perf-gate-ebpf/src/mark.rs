@@ -10,8 +10,8 @@ use crate::{
 };
 use aya_ebpf::helpers::bpf_probe_read_user;
 use perf_gate_ebpf::{
-    AddrKey, Figures, Iso, KINDS, LABS, Lab, MARK_ASK, MARK_BEGIN, MARK_END, MARK_HELLO, SPACES,
-    Window, WindowKey,
+    AddrKey, Figures, Iso, KINDS, LABS, Lab, MARK_ASK, MARK_BEGIN, MARK_BELOW, MARK_END,
+    MARK_HELLO, SPACES, Window, WindowKey,
 };
 
 #[inline(always)]
@@ -22,10 +22,13 @@ pub fn marker(hit: &Hit, args: &Args) {
     };
     // {seconds, nanoseconds} of two times.
     // SAFETY: the helper checks the address and fails instead of faulting.
-    let Ok([what, _, scale, _]) = (unsafe { bpf_probe_read_user(args.a1 as *const [u64; 4]) })
+    let Ok([what, 0, scale, 0]) = (unsafe { bpf_probe_read_user(args.a1 as *const [u64; 4]) })
     else {
         return;
     };
+    if what >= MARK_BELOW {
+        return;
+    }
     if MARKERS.get_ptr(key).is_none() {
         if what & 3 == MARK_HELLO
             && let Some(config) = CONFIG.get(0)

@@ -51,6 +51,22 @@ fn calls_are_free(node: &Node) {
     assert!(more < 4096, "{more} B for {calls} calls");
 }
 
+/// File times of somebody's are no markers, whatever their descriptor was before.
+fn descriptors_are_reused(node: &Node) {
+    let run = Watch::new()
+        .run([
+            node.path.as_os_str(),
+            fixture("bytes/descriptor.mjs").as_os_str(),
+        ])
+        .expect_code(0);
+    sound(&run);
+    assert_eq!(run.stdout.trim(), "reused");
+    let mut windows: Vec<_> = run.of("window").collect();
+    assert!(windows.iter().all(|w| w["closed"] == true), "{windows:?}");
+    assert_eq!(windows.pop().map(|w| &w["id"]), Some(&2.into()));
+    assert!(windows.iter().all(|w| w["id"] == 1), "{windows:?}");
+}
+
 fn alone(node: &Node) {
     let output = Command::new(&node.path)
         .arg(fixture("bytes/marks.mjs"))
@@ -69,4 +85,4 @@ fn alone(node: &Node) {
     assert!(ns < 500.0, "{ns} ns a call");
 }
 
-on_each_node!(empty_windows, calls_are_free, alone);
+on_each_node!(empty_windows, calls_are_free, descriptors_are_reused, alone);
