@@ -168,14 +168,8 @@ unsafe fn note(hit: &Hit, iso: *mut Iso, to: *mut Figures, difference: bool) {
         put!((*to).pause_ns_total, (*iso).pause_ns_total);
         put!((*to).breaks, (*iso).set.breaks);
         let p = hit.proc;
-        put!(
-            (*to).ext_alloc_bytes,
-            (*p).ext_alloc_bytes + (*p).store_alloc_bytes + (*p).string_alloc_bytes
-        );
-        put!(
-            (*to).ext_free_bytes,
-            (*p).ext_free_bytes + (*p).store_free_bytes + (*p).string_free_bytes
-        );
+        put!((*to).ext_alloc_bytes, (*p).external_allocated());
+        put!((*to).ext_free_bytes, (*p).external_freed());
         put!((*to).string_alloc_bytes, (*p).string_alloc_bytes);
         put!((*to).t_ns, now_ns());
     }

@@ -37,6 +37,22 @@ pub struct Proc {
     pub hits: u64,
 }
 
+impl Proc {
+    /// Bytes of external memory of all sorts that were allocated.
+    #[inline(always)]
+    #[must_use]
+    pub const fn external_allocated(&self) -> u64 {
+        self.ext_alloc_bytes + self.store_alloc_bytes + self.string_alloc_bytes
+    }
+
+    /// Those of them that were freed.
+    #[inline(always)]
+    #[must_use]
+    pub const fn external_freed(&self) -> u64 {
+        self.ext_free_bytes + self.store_free_bytes + self.string_free_bytes
+    }
+}
+
 pub const PROC_ROOT: u32 = 1 << 0;
 /// It has called exec since it was seen first.
 pub const PROC_EXECED: u32 = 1 << 1;

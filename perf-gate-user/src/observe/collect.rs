@@ -106,8 +106,8 @@ pub fn short_name(v8: Option<Version>, id: u32) -> String {
 
 fn external(p: &Proc) -> External {
     External {
-        allocated_bytes: p.ext_alloc_bytes + p.store_alloc_bytes + p.string_alloc_bytes,
-        freed_bytes: p.ext_free_bytes + p.store_free_bytes + p.string_free_bytes,
+        allocated_bytes: p.external_allocated(),
+        freed_bytes: p.external_freed(),
         reserved_allocated_bytes: p.store_alloc_bytes,
         string_allocated_bytes: p.string_alloc_bytes,
     }

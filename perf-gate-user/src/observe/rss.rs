@@ -33,8 +33,7 @@ pub fn v8_bytes(p: &Proc) -> u64 {
 /// What backing stores and external strings take.
 #[must_use]
 pub fn external_bytes(p: &Proc) -> u64 {
-    let allocated = p.ext_alloc_bytes + p.store_alloc_bytes + p.string_alloc_bytes;
-    allocated.saturating_sub(p.ext_free_bytes + p.store_free_bytes + p.string_free_bytes)
+    p.external_allocated().saturating_sub(p.external_freed())
 }
 
 impl Sampler {

@@ -126,8 +126,8 @@ impl View<'_> {
             large_bytes: own.large_bytes,
             live_bytes: own.live_bytes,
             live_reads: own.live_reads,
-            external_live_bytes: (proc.ext_alloc_bytes + proc.store_alloc_bytes) as i64
-                - (proc.ext_free_bytes + proc.store_free_bytes) as i64,
+            external_live_bytes: proc.external_allocated() as i64
+                - proc.external_freed() as i64,
             lost: self
                 .kernel
                 .op_counts()

@@ -35,12 +35,13 @@ const LONGEST: u64 = 4 << 20;
 /// Askers at a time: isolates of the tree that import the package.
 const ASKERS: usize = 1024;
 /// Lanes that a scenario's figures come from.
-const NEEDED: [Lane; 9] = [
+const NEEDED: [Lane; 10] = [
     Lane::Isolate,
     Lane::Gc,
     Lane::Incremental,
     Lane::External,
     Lane::Store,
+    Lane::Strings,
     Lane::Large,
     Lane::Bytes,
     Lane::Live,
