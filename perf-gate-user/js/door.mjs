@@ -29,7 +29,6 @@ export const LIMITS = {
 };
 export const N = 200_000;
 export const K = 8;
-export const REPEAT = 2;
 // The wait after hot() is for work that it leaves behind; counts need none.
 export const FLUSH_MS = flushFromEnvironment(process.env.PERF_GATE_FLUSH_MS) ?? 10;
 

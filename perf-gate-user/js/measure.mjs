@@ -2,7 +2,7 @@
 // next, when it is warm and what the windows come to is perf-gate's business.
 import v8 from 'node:v8';
 import vm from 'node:vm';
-import { K, N, FLUSH_MS, REPEAT } from './door.mjs';
+import { K, N, FLUSH_MS } from './door.mjs';
 
 const { getHeapStatistics } = v8;
 const later = setImmediate;
@@ -46,7 +46,7 @@ export function specOf(scenario, config) {
     N: pick('N', N),
     k: pick('k', K),
     flushMs: Math.ceil(pick('flushMs', FLUSH_MS)),
-    repeat: pick('repeat', REPEAT),
+    repeat: pick('repeat', undefined),
   };
 }
 
@@ -96,6 +96,7 @@ export async function measureWith(channel, scenario, config, more = {}) {
         const after = await guarded('statsOf', () => statsOf.call(scenario, state));
         shown.counters = growth(before, after);
       }
+      if (stats) shown.resources = count();
       return shown;
     },
     async bare({ n }) {
@@ -109,7 +110,7 @@ export async function measureWith(channel, scenario, config, more = {}) {
       }
       // Sums up what lives, which is seen from outside.
       getHeapStatistics();
-      return {};
+      return { resources: count() };
     },
     async flush({ id, ms, untilResources, withinMs }) {
       const end = now() + withinMs;

@@ -59,6 +59,10 @@ fn near(x: f64, truth: f64) -> bool {
 
 /// Why the detector cannot be trusted; `None`: it can.
 #[must_use]
+#[expect(
+    clippy::neg_cmp_op_on_partial_ord,
+    reason = "what is no number is not good either"
+)]
 pub fn validate(
     controls: &Map<String, Value>,
     max_scavenges: Option<f64>,
@@ -113,50 +117,80 @@ pub fn validate(
 
     let neg = control("negative");
     let k = neg.scale();
-    let ceiling = max_scavenges
-        .unwrap_or(MAX_SCAVENGES)
-        .min(NEGATIVE_CEILING);
+    let ceiling = max_scavenges.unwrap_or(MAX_SCAVENGES).min(NEGATIVE_CEILING);
     let hi = neg.figure("minorHi");
     if !(hi <= ceiling) {
-        return Some(format!("negative control forced {} scavenges (need <={}) -- noisy process, or a prior measurement poisoned it.", number(hi), number(ceiling)));
+        return Some(format!(
+            "negative control forced {} scavenges (need <={}) -- noisy process, or a prior measurement poisoned it.",
+            number(hi),
+            number(ceiling)
+        ));
     }
     let old = neg.figure("oldGenHi");
     if !(old <= 0.0) {
-        return Some(format!("negative control forced {} old-gen collections (need 0) -- noisy process, the oldgen lane cannot be trusted.", number(old)));
+        return Some(format!(
+            "negative control forced {} old-gen collections (need 0) -- noisy process, the oldgen lane cannot be trusted.",
+            number(old)
+        ));
     }
     let rate = neg.figure("bytesPerOp");
     if !(rate <= 0.0) {
-        return Some(format!("negative control read {} B/op at {k}N (need 0) -- noisy process, the bytes lane cannot be trusted.", per_op(rate)));
+        return Some(format!(
+            "negative control read {} B/op at {k}N (need 0) -- noisy process, the bytes lane cannot be trusted.",
+            per_op(rate)
+        ));
     }
 
     let large = control("large");
     let k = large.scale();
     let kb = large.figure("arrayBuffersKB_hi");
     if !(kb >= LARGE_FLOOR_KB) {
-        return Some(format!("large control forced {}KB arrayBuffers at {k}N (need >=277KB) -- the external signal is blind.", fixed0(kb)));
+        return Some(format!(
+            "large control forced {}KB arrayBuffers at {k}N (need >=277KB) -- the external signal is blind.",
+            fixed0(kb)
+        ));
     }
     let kb = large.figure("externalKB_hi");
     if own("large") && !(kb >= LARGE_EXTERNAL_KB) {
-        return Some(format!("large control allocated {}KB off the heap at {k}N (truth: 832KB) -- the external lane is blind.", fixed0(kb)));
+        return Some(format!(
+            "large control allocated {}KB off the heap at {k}N (truth: 832KB) -- the external lane is blind.",
+            fixed0(kb)
+        ));
     }
 
     let object = control("largeObject");
     let bytes = object.figure("largeBytesHi");
     if !(bytes >= LARGE_OBJECT_BYTES) {
-        return Some(format!("large-object control read {}B (truth: {}B) -- the large lane is blind.", number(bytes), number(LARGE_OBJECT_BYTES)));
+        return Some(format!(
+            "large-object control read {}B (truth: {}B) -- the large lane is blind.",
+            number(bytes),
+            number(LARGE_OBJECT_BYTES)
+        ));
     }
     let rate = control("oldSpace").of_space("old");
     if !(near(rate, OLD_BYTES_PER_OP)) {
-        return Some(format!("old-space control read {} B/op in old space (truth: {}) -- bytes of old space cannot be trusted.", per_op(rate), per_op(OLD_BYTES_PER_OP)));
+        return Some(format!(
+            "old-space control read {} B/op in old space (truth: {}) -- bytes of old space cannot be trusted.",
+            per_op(rate),
+            per_op(OLD_BYTES_PER_OP)
+        ));
     }
     let rate = control("worker").figure("workersBytesPerOp");
     if !near(rate, POSITIVE_BYTES_PER_OP) {
-        return Some(format!("worker control read {} B/op in worker isolates (truth: 56) -- other isolates cannot be seen.", per_op(rate)));
+        return Some(format!(
+            "worker control read {} B/op in worker isolates (truth: 56) -- other isolates cannot be seen.",
+            per_op(rate)
+        ));
     }
     let rate = control("retained").figure("retainedBytesPerOp");
     let (least, most) = RETAINED_BYTES_PER_OP;
     if !(rate >= least && rate <= most) {
-        return Some(format!("retained control read {} B/op (truth: {} to {}) -- the retained lane is blind.", per_op(rate), per_op(least), per_op(most)));
+        return Some(format!(
+            "retained control read {} B/op (truth: {} to {}) -- the retained lane is blind.",
+            per_op(rate),
+            per_op(least),
+            per_op(most)
+        ));
     }
     None
 }

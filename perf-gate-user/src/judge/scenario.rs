@@ -227,13 +227,7 @@ fn ours(verdict: &mut ScenarioVerdict, result: &Value, thresholds: &Value) {
         "largeBytesHi",
         "maxLargeBytes",
         Some(MAX_LARGE_BYTES),
-        &|x, max| {
-            format!(
-                "large: {}B > {}B (large objects)",
-                number(x),
-                number(max)
-            )
-        },
+        &|x, max| format!("large: {}B > {}B (large objects)", number(x), number(max)),
     );
     lane(
         "external",
@@ -253,13 +247,7 @@ fn ours(verdict: &mut ScenarioVerdict, result: &Value, thresholds: &Value) {
         "retainedBytesPerOp",
         "maxRetainedBytesPerOp",
         Some(MAX_RETAINED_BYTES_PER_OP),
-        &|x, max| {
-            format!(
-                "retained: {} B/op > {} B/op (leak)",
-                per_op(x),
-                number(max)
-            )
-        },
+        &|x, max| format!("retained: {} B/op > {} B/op (leak)", per_op(x), number(max)),
     );
     lane(
         "deferred",
@@ -352,7 +340,9 @@ pub fn format_result(result: &Value) -> Result<String, String> {
     }
     if let Some(counters) = result.get("counters_hi").and_then(Value::as_object) {
         for (key, value) in counters {
-            let value = Figure::of(Some(value)).number().map_or("NaN".into(), number);
+            let value = Figure::of(Some(value))
+                .number()
+                .map_or("NaN".into(), number);
             text += &format!("   {key} Δ{value:>6}");
         }
     }

@@ -158,8 +158,7 @@ impl Session {
         let task_pid_offset = match task_pid_offset {
             Ok(Ok(offset)) => offset,
             Ok(Err(e)) => {
-                tree.doubts
-                    .push(format!("children are not followed: {e}"));
+                tree.doubts.push(format!("children are not followed: {e}"));
                 0
             }
             Err(_) => {
@@ -435,7 +434,9 @@ impl Loop<'_, '_> {
             if r.pid == child.pid() {
                 self.root_end = Some(r.end);
             }
-            self.session.tree.on_reaped(r.pid, r.end, r.usage.peak_rss_bytes);
+            self.session
+                .tree
+                .on_reaped(r.pid, r.end, r.usage.peak_rss_bytes);
         }
     }
 }

@@ -126,15 +126,8 @@ impl View<'_> {
             large_bytes: own.large_bytes,
             live_bytes: own.live_bytes,
             live_reads: own.live_reads,
-            external_live_bytes: proc.external_allocated() as i64
-                - proc.external_freed() as i64,
-            lost: self
-                .kernel
-                .op_counts()
-                .ok()?
-                .iter()
-                .map(|o| o.lost)
-                .sum(),
+            external_live_bytes: proc.external_allocated() as i64 - proc.external_freed() as i64,
+            lost: self.kernel.op_counts().ok()?.iter().map(|o| o.lost).sum(),
             ..Figures::default()
         };
         for lab in own.set.labs.iter().take(own.set.count as usize) {

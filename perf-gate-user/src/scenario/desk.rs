@@ -237,14 +237,14 @@ impl Desk {
                     return json!({ "error": "no scenario is being measured" });
                 };
                 let step = measuring.next(&seen);
-                self.go_on(asker, measuring, begin, step, view)
+                self.go_on(asker, measuring, begin, &step, view)
             }
             Ask::Failed { stage, error, torn } => {
                 let Some((mut measuring, begin)) = asker.measuring.take() else {
                     return json!({ "error": "no scenario is being measured" });
                 };
                 let step = measuring.fail(stage, error, torn);
-                self.go_on(asker, measuring, begin, step, view)
+                self.go_on(asker, measuring, begin, &step, view)
             }
             Ask::Verdict {
                 result,
@@ -282,7 +282,7 @@ impl Desk {
         asker: &mut Asker,
         measuring: Measuring,
         begin: Box<Begin>,
-        step: Step,
+        step: &Step,
         view: &View<'_>,
     ) -> Value {
         if !matches!(step, Step::Done | Step::Failed) {

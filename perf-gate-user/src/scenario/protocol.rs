@@ -104,19 +104,20 @@ pub struct Spec {
     /// Milliseconds that work left behind by hot() is looked at.
     #[serde(rename = "flushMs")]
     pub flush_ms: u64,
-    /// The least number of windows of each scale.
-    #[serde(default = "repeat")]
-    pub repeat: u64,
-    /// Bytes per operation that it is known to allocate: it is measured again until it reads that.
+    /// The least number of windows of each scale; without it, what the readings ask for.
     #[serde(default)]
-    pub expected: f64,
+    pub repeat: Option<u64>,
+    /// Bytes per operation that it is known or hoped to allocate: it is measured again where it reads
+    /// another. `null`: nothing is known.
+    #[serde(default = "nothing")]
+    pub expected: Option<f64>,
     /// Whether what stays alive is measured.
     #[serde(default = "yes")]
     pub retains: bool,
 }
 
-const fn repeat() -> u64 {
-    super::steps::REPEAT
+const fn nothing() -> Option<f64> {
+    Some(0.0)
 }
 
 const fn yes() -> bool {

@@ -8,8 +8,12 @@
 //! of them is the steady state.
 //!
 //! A function may agree with itself in a tier that still boxes numbers, above all when the compiler's
-//! thread gets no core. So a reading that would fail is never the last word: both passes are
-//! run again, after a longer warm-up and a pause for the compiler, up to [`RETRIES`] times.
+//! thread gets no core. So a reading that would fail is not the last word: both passes are
+//! run again, after a longer warm-up and a pause for the compiler, until a slope repeats itself, at
+//! most [`RETRIES`] times and not for a scenario that takes seconds a call.
+//!
+//! What hot() leaves to run later is told by what keeps the event loop alive. Before the call that is
+//! looked at, the work of all the calls before it is waited for, so that what runs after it is its own.
 
 use super::{
     outcome::{Outcome, Pass, Win},
@@ -30,11 +34,13 @@ const CHUNKS: u64 = 50;
 const AGREEING: usize = 3;
 const SETTLING: usize = 12;
 /// Windows of a scale: until the least was read twice, and no more than so many or so long.
-pub const REPEAT: u64 = 2;
 const WINDOWS: usize = 8;
-const WINDOWS_TIME: Duration = Duration::from_millis(1500);
-/// How often a reading that would fail is looked into again.
+const WINDOWS_TIME: Duration = Duration::from_millis(400);
+/// How often a reading that would fail is looked into again, if all calls so far took no longer than
+/// that, and unless a slope is as it was before but for this share of it.
 const RETRIES: u32 = 2;
+const RETRY_TIME: Duration = Duration::from_secs(1);
+const SAME_SLOPE: f64 = 0.01;
 /// For the compiler's thread, before a retry.
 const COMPILER_PAUSE_MS: u64 = 60;
 /// Calls by which what stays alive is measured; the least counts.
@@ -43,7 +49,7 @@ const RETAINING: usize = 3;
 /// caches, a table of V8's own. Measured: 0 to 2 KiB on V8 10 to 14.
 pub const RETAINED_SLACK_BYTES: f64 = 4096.0;
 /// How long what hot() left to run later may take.
-const LEFT_BEHIND_MS: u64 = 1000;
+pub const LEFT_BEHIND_MS: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
@@ -54,6 +60,7 @@ enum At {
     Settling,
     BigCall,
     Windows,
+    Drain,
     Before,
     Bare,
     Flush,
@@ -78,7 +85,13 @@ pub struct Measuring {
     last: Vec<Win>,
     live_before: i64,
     external_before: i64,
+    /// What kept the event loop alive after setup(), and before the call whose leavings are looked at.
+    resources_at_setup: Option<u64>,
     resources_before: Option<u64>,
+    /// In calls that were windows, over all attempts.
+    spent: Duration,
+    /// What the attempt before this one read.
+    slope_before: Option<f64>,
     next_id: u64,
     pub failed: Option<(String, String)>,
     pub doubts: Vec<String>,
@@ -100,7 +113,10 @@ impl Measuring {
             last: Vec::new(),
             live_before: 0,
             external_before: 0,
+            resources_at_setup: None,
             resources_before: None,
+            spent: Duration::ZERO,
+            slope_before: None,
             next_id: 0,
             failed: None,
             doubts: Vec::new(),
@@ -118,7 +134,11 @@ impl Measuring {
     }
 
     fn pass(&mut self) -> &mut Pass {
-        if self.high { &mut self.hi } else { &mut self.lo }
+        if self.high {
+            &mut self.hi
+        } else {
+            &mut self.lo
+        }
     }
 
     fn id(&mut self) -> u64 {
@@ -149,8 +169,7 @@ impl Measuring {
             self.at = At::Done;
             Step::Failed
         } else {
-            self.at = At::Teardown;
-            Step::Teardown
+            self.tear_down()
         }
     }
 
@@ -162,15 +181,10 @@ impl Measuring {
                 self.warmed_ops = 0;
                 self.warmed = Duration::ZERO;
                 self.last.clear();
-                self.resources_before = seen.resources;
+                self.resources_at_setup = seen.resources;
                 *self.pass() = Pass::default();
                 self.at = At::Ambient;
-                Step::Flush {
-                    id: self.id(),
-                    ms: self.spec.flush_ms,
-                    until_resources: None,
-                    within_ms: 0,
-                }
+                self.flush(None)
             }
             At::Ambient => {
                 self.pass().ambient = seen.windows.first().map_or(0, Win::bytes);
@@ -190,8 +204,13 @@ impl Measuring {
                 if self.warmed_ops < ops && self.warmed < time {
                     return self.chunks();
                 }
+                let each = self.warmed.as_nanos() as u64 / self.warmed_ops.max(1);
                 self.warmed = Duration::ZERO;
                 self.at = At::Settling;
+                if Duration::from_nanos(each.saturating_mul(self.spec.n)) > WINDOWS_TIME {
+                    // The chunks have to do.
+                    return self.windows();
+                }
                 self.call(self.spec.n, 1, false)
             }
             At::Settling => {
@@ -199,7 +218,9 @@ impl Measuring {
                 if !self.agree() && self.last.len() < SETTLING && self.warmed < WARM_TIME {
                     return self.call(self.spec.n, 1, false);
                 }
-                if self.high {
+                let last = self.last.last().map_or(0, |w| w.wall_ns);
+                let big = Duration::from_nanos(last.saturating_mul(self.spec.k));
+                if self.high && big < WINDOWS_TIME {
                     self.at = At::BigCall;
                     return self.call(self.scale(), 1, false);
                 }
@@ -211,50 +232,42 @@ impl Measuring {
                 if self.more_windows() {
                     return self.call(self.scale(), 1, true);
                 }
-                if self.spec.retains {
-                    self.at = At::Before;
-                    Step::Settle { times: 2 }
-                } else {
-                    self.at = At::Teardown;
-                    Step::Teardown
+                if !self.spec.retains {
+                    return self.tear_down();
                 }
+                if grown(seen.resources, self.resources_at_setup) {
+                    self.at = At::Drain;
+                    return self.flush(self.resources_at_setup);
+                }
+                self.settle(At::Before)
             }
+            At::Drain => self.settle(At::Before),
             At::Before => {
-                self.live_before = seen.live_bytes;
-                self.external_before = seen.external_live_bytes;
-                self.at = At::Bare;
-                Step::Bare { n: self.scale() }
+                self.resources_before = seen.resources;
+                self.bare(seen)
             }
             At::Bare => {
                 self.at = At::Flush;
-                // Work that was there before hot() ever ran is not waited for.
-                let grown = self.resources_before.is_some() && seen.resources > self.resources_before;
+                let grown = grown(seen.resources, self.resources_before);
                 self.pass().left_behind |= grown;
-                Step::Flush {
-                    id: self.id(),
-                    ms: self.spec.flush_ms,
-                    until_resources: self.resources_before.filter(|_| grown),
-                    within_ms: LEFT_BEHIND_MS,
-                }
+                self.flush(self.resources_before.filter(|_| grown))
             }
             At::Flush => {
                 let deferred = seen.windows.first().map_or(0, Win::bytes);
-                self.pass().deferred.push(deferred);
-                self.at = At::After;
-                Step::Settle { times: 2 }
+                let unfinished = grown(seen.resources, self.resources_before);
+                let pass = self.pass();
+                pass.deferred.push(deferred);
+                pass.unfinished |= unfinished;
+                self.settle(At::After)
             }
             At::After => {
                 let retained = seen.live_bytes - self.live_before;
                 let external = seen.external_live_bytes - self.external_before;
                 self.pass().retained.push((retained, external));
-                if self.suspect() && self.pass().retained.len() < RETAINING {
-                    self.live_before = seen.live_bytes;
-                    self.external_before = seen.external_live_bytes;
-                    self.at = At::Bare;
-                    return Step::Bare { n: self.scale() };
+                if self.suspect() && self.pass().retained.len() < RETAINING && self.quick() {
+                    return self.bare(seen);
                 }
-                self.at = At::Teardown;
-                Step::Teardown
+                self.tear_down()
             }
             At::Teardown => self.after_pass(),
             At::Done => Step::Failed,
@@ -271,7 +284,7 @@ impl Measuring {
             self.at = At::Setup;
             return Step::Setup;
         }
-        if self.retry < RETRIES && !self.outcome().as_wished(&self.spec) {
+        if self.again() {
             self.retry += 1;
             self.high = false;
             self.at = At::Setup;
@@ -279,6 +292,20 @@ impl Measuring {
         }
         self.at = At::Done;
         Step::Done
+    }
+
+    /// Whether the figures are worth another look.
+    fn again(&mut self) -> bool {
+        let Some(expected) = self.spec.expected else {
+            return false;
+        };
+        let slope = self.outcome().bytes_per_op;
+        let before = std::mem::replace(&mut self.slope_before, slope);
+        let repeats = before
+            .zip(slope)
+            .is_some_and(|(was, is)| (was - is).abs() <= SAME_SLOPE * is.abs());
+        let as_expected = slope.is_some_and(|x| (x - expected).abs() <= 1e-9);
+        !as_expected && !repeats && self.retry < RETRIES && self.spent < RETRY_TIME
     }
 
     /// What was found.
@@ -294,6 +321,9 @@ impl Measuring {
             self.doubts.retain(|d| !d.ends_with("were lost meanwhile"));
             self.doubts.push(why);
         }
+        for w in &seen.windows {
+            self.spent += Duration::from_nanos(w.wall_ns);
+        }
         for why in &seen.doubts {
             if !self.doubts.contains(why) {
                 self.doubts.push(why.clone());
@@ -307,7 +337,9 @@ impl Measuring {
         // One first: it may be slow.
         let times = if self.warmed_ops == 0 { 1 } else { CHUNKS };
         let each = self.warmed.as_nanos() as u64 / (self.warmed_ops / n).max(1);
-        let room = (WARM_TIME.as_nanos() as u64).checked_div(each).unwrap_or(CHUNKS);
+        let room = (WARM_TIME.as_nanos() as u64)
+            .checked_div(each)
+            .unwrap_or(CHUNKS);
         self.call(n, times.min(room.max(1)), false)
     }
 
@@ -330,28 +362,64 @@ impl Measuring {
         bytes.all(|b| Some(b) == first)
     }
 
+    fn flush(&mut self, until_resources: Option<u64>) -> Step {
+        Step::Flush {
+            id: self.id(),
+            ms: self.spec.flush_ms,
+            until_resources,
+            within_ms: LEFT_BEHIND_MS,
+        }
+    }
+
+    fn settle(&mut self, at: At) -> Step {
+        self.at = at;
+        Step::Settle { times: 2 }
+    }
+
+    fn bare(&mut self, seen: &Seen) -> Step {
+        self.live_before = seen.live_bytes;
+        self.external_before = seen.external_live_bytes;
+        self.at = At::Bare;
+        Step::Bare { n: self.scale() }
+    }
+
+    fn tear_down(&mut self) -> Step {
+        self.at = At::Teardown;
+        Step::Teardown
+    }
+
+    /// A call takes no time to speak of.
+    fn quick(&mut self) -> bool {
+        let least = self.pass().windows.iter().map(|w| w.wall_ns).min();
+        Duration::from_nanos(least.unwrap_or(0)) < WINDOWS_TIME
+    }
+
     fn windows(&mut self) -> Step {
         self.at = At::Windows;
         self.call(self.scale(), 1, true)
     }
 
     fn more_windows(&mut self) -> bool {
-        let repeat = self.spec.repeat as usize;
+        let asked = self.spec.repeat.unwrap_or(0) as usize;
         let seen = &self.pass().windows;
         let least = seen.iter().map(Win::total).min();
         let twice = seen.iter().filter(|w| Some(w.total()) == least).count() >= 2;
-        let time: u64 = seen.iter().map(|w| w.wall_ns).sum();
-        let enough = twice || Duration::from_nanos(time) > WINDOWS_TIME;
-        seen.len() < repeat || (!enough && seen.len() < WINDOWS.max(repeat))
+        let time = Duration::from_nanos(seen.iter().map(|w| w.wall_ns).sum());
+        let enough = twice || time > WINDOWS_TIME || seen.len() >= WINDOWS;
+        seen.len() < asked || !enough
     }
 
     /// Whether what stays alive needs another look.
     fn suspect(&mut self) -> bool {
         let pass = self.pass();
         let (live, external) = pass.least_retained();
-        let deferred = pass.least_deferred().saturating_sub(pass.ambient);
-        live as f64 > RETAINED_SLACK_BYTES || external > 0 || deferred > 0
+        live as f64 > RETAINED_SLACK_BYTES || external > 0 || pass.deferred_beyond_slack() > 0
     }
+}
+
+/// More keeps the event loop alive than did.
+fn grown(now: Option<u64>, before: Option<u64>) -> bool {
+    before.is_some() && now > before
 }
 
 #[cfg(test)]

@@ -104,7 +104,11 @@ fn is_ignored(signal: c_int) -> bool {
 /// makes one system call.
 pub(super) fn set_ignored(signal: c_int, ignored: bool) {
     let new = Action {
-        handler: if ignored { libc::SIG_IGN } else { libc::SIG_DFL },
+        handler: if ignored {
+            libc::SIG_IGN
+        } else {
+            libc::SIG_DFL
+        },
         ..Action::default()
     };
     // SAFETY: the new action is only read and runs no code of ours.
